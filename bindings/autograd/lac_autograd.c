@@ -168,6 +168,22 @@ static int detach(lua_State *L) {
   return 1;
 }
 
+/* The tensor leaves its graph: of a leaf, gradients end. */
+static int detach_(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_tensor *t = self_of(L, S);
+  ac_err e;
+  lac_check_last(L, S, 1);
+  if (aci_is_leaf(t)) {
+    if (ac_tensor_set_requires_grad(t, false, &e) != AC_OK) return lac_raise(L, S, &e);
+  } else {
+    detach(L);
+    lac_box_swap(L, S, 1, 2);
+  }
+  lua_settop(L, 1);
+  return 1;
+}
+
 static int requires_grad_(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_tensor *t = self_of(L, S);
@@ -321,6 +337,8 @@ static int register_post_accumulate_grad_hook(lua_State *L) { return add_hook(L,
 
 LAC_OPEN("accel", autograd) {
   static const luaL_Reg funcs[] = {{"backward", backward_many},
+                                   {"detach", detach},
+                                   {"detach_", detach_},
                                    {"grad", grad},
                                    {"no_grad", no_grad},
                                    {"enable_grad", enable_grad},
@@ -331,6 +349,7 @@ LAC_OPEN("accel", autograd) {
   static const luaL_Reg methods[] = {
       {"backward", backward},
       {"detach", detach},
+      {"detach_", detach_},
       {"requires_grad_", requires_grad_},
       {"retain_grad", retain_grad},
       {"set_grad_slot_", set_grad_slot},

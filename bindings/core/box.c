@@ -140,6 +140,20 @@ void lac_push_tensor(lua_State *L, lac_state *S, ac_tensor *t) {
   if (t->grad_fn == NULL && (t->flags & ACI_T_REQUIRES_GRAD)) lac_box_canonical(L, S, -1);
 }
 
+void lac_box_swap(lua_State *L, lac_state *S, int a, int b) {
+  lac_box *x = lua_touserdata(L, a), *y = lua_touserdata(L, b);
+  ac_tensor *t = x->t;
+  const uint32_t leaf = x->leaf;
+  x->t = y->t;
+  x->leaf = y->leaf;
+  y->t = t;
+  y->leaf = leaf;
+  if (x->slot != 0) S->boxes->slots[x->slot] = (uintptr_t)x->t;
+  if (y->slot != 0) S->boxes->slots[y->slot] = (uintptr_t)y->t;
+  if (x->leaf) lac_box_canonical(L, S, a);
+  if (y->leaf) lac_box_canonical(L, S, b);
+}
+
 void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site) {
   ac_tensor *t = b->t;
   if (t == NULL) return;

@@ -46,6 +46,8 @@ void lac_push_tensor(lua_State *L, lac_state *S, ac_tensor *t);
 void lac_box_canonical(lua_State *L, lac_state *S, int idx);
 /* Releases the box's reference. where: the line for later errors. */
 void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site);
+/* The boxes at these places change tensors. */
+void lac_box_swap(lua_State *L, lac_state *S, int a, int b);
 /* The value on top of the stack, a box, belongs to s. */
 void lac_scope_add(lua_State *L, lac_scope *s);
 /* NULL when the value at idx is not a box. A released one has ->t NULL. */

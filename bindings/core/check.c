@@ -85,7 +85,7 @@ ac_dtype lac_check_dtype(lua_State *L, lac_state *S, int idx, const char *name) 
     for (int i = 0; i < AC_DTYPE_COUNT; i++) names[i] = ac_dtype_name((ac_dtype)i);
     const char *near = ac_nearest(lua_tostring(L, idx), names, AC_DTYPE_COUNT);
     lac_argerror(L, S, AC_INVALID, NULL, idx, name,
-                 "no dtype '%s'%s%s%s; there are f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool",
+                 "no dtype '%s'%s%s%s; there are f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool c64 c128",
                  lua_tostring(L, idx), near != NULL ? "; did you mean '" : "",
                  near != NULL ? near : "", near != NULL ? "'" : "");
   }

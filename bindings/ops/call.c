@@ -85,13 +85,27 @@ static int64_t read_int(call *c, const aci_param *p, int idx, const char *what) 
   return i;
 }
 
-/* 1-based, negative from the end -> 0-based, negative from the end. */
+/* 1-based, negative from the end -> 0-based, negative from the end. A tensor of one integer has a
+ * position as tensors hold them, from 0. */
 static int64_t read_pos(call *c, const aci_param *p, int idx, const char *what) {
+  const lac_box *b = p->type == AC_T_POS ? lac_box_test(c->L, idx) : NULL;
+  if (b != NULL && b->t != NULL && b->t->numel == 1 && ac_dtype_is_int((ac_dtype)b->t->dtype)) {
+    ac_scalar s;
+    ac_err e;
+    if (ac_tensor_item(b->t, 0, &s, &e) != AC_OK) lac_raise(c->L, c->S, &e);
+    return s.i;
+  }
   int64_t i = read_int(c, p, idx, what);
   if (i == 0)
     BAD(c, p, AC_INDEX, "%s count from 1 (or from -1, the last)",
         p->type == AC_T_POS ? "positions" : "dims");
   return i > 0 ? i - 1 : i;
+}
+
+/* PyTorch writes some words with a hyphen ("nearest-exact"), which signatures cannot hold. */
+static bool same_word(const char *s, const char *name) {
+  while (*s != 0 && (*s == *name || (*s == '-' && *name == '_'))) s++, name++;
+  return *s == 0 && *name == 0;
 }
 
 static int read_enum(call *c, const aci_param *p, int idx) {
@@ -100,7 +114,7 @@ static int read_enum(call *c, const aci_param *p, int idx) {
   if (lua_type(c->L, idx) == LUA_TSTRING) {
     const char *s = lua_tostring(c->L, idx);
     for (int i = 0; i < p->n_enum; i++)
-      if (strcmp(s, p->enum_name[i]) == 0) return i;
+      if (same_word(s, p->enum_name[i])) return i;
   }
   for (int i = 0; i < p->n_enum; i++) {
     names[i] = p->enum_name[i];
@@ -117,7 +131,8 @@ static ac_dtype read_dtype(call *c, const aci_param *p, int idx) {
   ac_dtype d = AC_F32;
   if (lua_type(c->L, idx) != LUA_TSTRING) expected(c, p, idx, "dtype such as \"f32\"");
   if (!ac_dtype_find(lua_tostring(c->L, idx), &d))
-    BAD(c, p, AC_INVALID, "no dtype '%s'; there are f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool",
+    BAD(c, p, AC_INVALID,
+        "no dtype '%s'; there are f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool c64 c128",
         lua_tostring(c->L, idx));
   return d;
 }

@@ -59,11 +59,80 @@ static ac_status op_added(void *user, const ac_op *op, ac_err *e) {
   return AC_STATE;
 }
 
+/* ---- names that are found on first use ---- */
+
+/* x:squeeze_() and others whose op gives a view: x stands for the view of what it was. Upvalue 3:
+ * the op's function. */
+static int rebind(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const ac_tensor *t = lac_check_tensor(L, S, 1, "self");
+  if (aci_is_leaf(t) && aci_requires_grad(t))
+    return lac_error(L, S, AC_GRAD,
+                     "a leaf that requires gradients cannot change its shape in place; assign "
+                     "the view to a variable");
+  const int n = lua_gettop(L);
+  lua_pushvalue(L, 1);
+  lua_insert(L, 1);
+  lua_pushvalue(L, lua_upvalueindex(3));
+  lua_insert(L, 2);
+  lua_call(L, n, 1);
+  lac_box_swap(L, S, 1, 2);
+  lua_settop(L, 1);
+  return 1;
+}
+
+/* "squeeze" for "squeeze_", if that op's in-place form gives its tensor another view. */
+static const ac_op *view_of_name(lac_state *S, const char *name) {
+  char base[40];
+  const size_t n = strlen(name);
+  ac_err e;
+  if (n < 2 || n > sizeof base || name[n - 1] != '_') return NULL;
+  memcpy(base, name, n - 1);
+  base[n - 1] = '\0';
+  const ac_op *op = ac_op_find(S->ctx, base);
+  return op != NULL && op->desc->inplace && !op->inplace && !op->desc->hidden &&
+                 aci_op_parse(op, &e) == AC_OK && op->is_view
+             ? op
+             : NULL;
+}
+
+/* __index of the tables of functions and methods: other names of ops. Upvalue 3: methods? */
+static int late_name(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const bool methods = lua_toboolean(L, lua_upvalueindex(3));
+  const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "";
+  const ac_op *op = ac_op_find(S->ctx, name), *view = view_of_name(S, name);
+  if (op != NULL && !op->desc->hidden && (!methods || is_method(op))) {
+    lac_push_op(L, S, op);
+  } else if (view != NULL) {
+    lac_push_upvalues(L);
+    lac_push_op(L, S, view);
+    lua_pushcclosure(L, rebind, 3);
+  } else {
+    return 0;
+  }
+  lua_pushvalue(L, 2);
+  lua_pushvalue(L, -2);
+  lua_rawset(L, 1);
+  return 1;
+}
+
+static void open_late_names(lua_State *L, int table, bool methods) {
+  lua_createtable(L, 0, 2);
+  lac_push_upvalues(L);
+  lua_pushboolean(L, methods);
+  lua_pushcclosure(L, late_name, 3);
+  lua_setfield(L, -2, "__index");
+  lua_setmetatable(L, table);
+}
+
 void lac_open_ops(lua_State *L, lac_state *S, int funcs, int methods) {
   funcs = lua_absindex(L, funcs);
   methods = lua_absindex(L, methods);
   for (int i = 0; i < aci_ctx_n_ops(S->ctx); i++)
     add_op(L, S, aci_ctx_op(S->ctx, i), funcs, methods);
+  open_late_names(L, funcs, false);
+  open_late_names(L, methods, true);
   S->ctx->op_added = op_added;
   S->ctx->op_added_user = S;
 }
@@ -86,7 +155,7 @@ static int op_by_name(lua_State *L) {
   return 1;
 }
 
-/* accel.ops(): list of {name, signature, hidden, inplace, differentiable} */
+/* accel.ops(): list of {name, signature, alias, hidden, inplace, differentiable} */
 static int op_list(lua_State *L) {
   lac_state *S = lac_get(L);
   int n = aci_ctx_n_ops(S->ctx);
@@ -98,6 +167,8 @@ static int op_list(lua_State *L) {
     lua_setfield(L, -2, "name");
     lua_pushstring(L, op->desc->sig);
     lua_setfield(L, -2, "signature");
+    lua_pushstring(L, op->desc->alias != NULL ? op->desc->alias : "");
+    lua_setfield(L, -2, "alias");
     lua_pushboolean(L, op->desc->hidden);
     lua_setfield(L, -2, "hidden");
     lua_pushboolean(L, op->inplace);

@@ -48,6 +48,40 @@ static void push_scalar(lua_State *L, ac_scalar s) {
   else lua_pushinteger(L, s.i);
 }
 
+/* A complex number is the table {re =, im =}. */
+static void push_complex(lua_State *L, double re, double im) {
+  lua_createtable(L, 0, 2);
+  lua_pushnumber(L, re);
+  lua_setfield(L, -2, "re");
+  lua_pushnumber(L, im);
+  lua_setfield(L, -2, "im");
+}
+
+static void push_element(lua_State *L, ac_dtype d, const void *p) {
+  if (ac_dtype_is_complex(d)) {
+    const ac_dtype part = d == AC_C128 ? AC_F64 : AC_F32;
+    push_complex(L, aci_item_load_f64(part, p),
+                 aci_item_load_f64(part, (const char *)p + ac_dtype_bytes(part)));
+  } else {
+    push_scalar(L, aci_item_load(d, p));
+  }
+}
+
+/* The value of a complex tensor of one element. */
+static int complex_item(lua_State *L, lac_state *S, const ac_tensor *t) {
+  ac_scalar s[2];
+  ac_err e;
+  for (int i = 0; i < 2; i++) {
+    ac_tensor *part = aci_tensor_part(t, i);
+    ac_status st = part == NULL ? AC_FAIL(&e, OOM, "no memory for a tensor's head")
+                                : ac_tensor_item(part, 0, &s[i], &e);
+    ac_tensor_release(part);
+    if (st != AC_OK) return lac_raise(L, S, &e);
+  }
+  push_complex(L, s[0].f, s[1].f);
+  return 1;
+}
+
 static int item(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_tensor *t = self_of(L, S);
@@ -60,9 +94,10 @@ static int item(lua_State *L) {
   if (stands_in(L, t)) {
     const ac_dtype d = (ac_dtype)t->dtype;
     tell(L, "item()");
-    push_scalar(L, aci_item_load(d, &(uint64_t){0}));
+    push_element(L, d, (const uint64_t[2]){0});
     return 1;
   }
+  if (aci_is_complex(t)) return complex_item(L, S, t);
   if (ac_tensor_item(t, 0, &s, &e) != AC_OK) return lac_raise(L, S, &e);
   push_scalar(L, s);
   return 1;
@@ -71,7 +106,7 @@ static int item(lua_State *L) {
 static void push_nested(lua_State *L, const ac_tensor *t, const char *p, int dim) {
   size_t bytes = aci_dsize((ac_dtype)t->dtype);
   if (dim == t->ndim) {
-    push_scalar(L, aci_item_load((ac_dtype)t->dtype, p));
+    push_element(L, (ac_dtype)t->dtype, p);
     return;
   }
   lua_createtable(L, t->shape[dim] < INT32_MAX ? (int)t->shape[dim] : 0, 0);
@@ -83,7 +118,7 @@ static void push_nested(lua_State *L, const ac_tensor *t, const char *p, int dim
 
 static void push_zeros(lua_State *L, ac_dtype d, int ndim, const int64_t *shape) {
   if (ndim == 0) {
-    push_scalar(L, aci_item_load(d, &(uint64_t){0}));
+    push_element(L, d, (const uint64_t[2]){0});
     return;
   }
   lua_createtable(L, *shape < INT32_MAX ? (int)*shape : 0, 0);
@@ -232,8 +267,9 @@ LAC_OPEN("accel", convert) {
   static const struct {
     const char *name;
     ac_dtype d;
-  } list[] = {{"float", AC_F32}, {"double", AC_F64}, {"half", AC_F16}, {"bfloat16", AC_BF16},
-              {"long", AC_I64},  {"int", AC_I32},    {"bool", AC_BOOL}};
+  } list[] = {{"float", AC_F32},     {"double", AC_F64}, {"half", AC_F16},
+              {"bfloat16", AC_BF16}, {"long", AC_I64},   {"int", AC_I32},
+              {"bool", AC_BOOL},     {"cfloat", AC_C64}, {"cdouble", AC_C128}};
   lua_getfield(L, -1, "Tensor");
   lac_setfuncs(L, S, plain);
   for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {

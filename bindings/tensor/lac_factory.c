@@ -89,7 +89,7 @@ typedef struct nested {
   lac_state *S;
   int ndim;
   int64_t shape[AC_MAX_DIMS], n;
-  bool has_float, has_int, has_bool;
+  bool has_float, has_int, has_bool, has_complex;
   ac_dtype dtype;
   char *out;
   size_t bytes;
@@ -104,11 +104,32 @@ static bool leaf(nested *p, ac_scalar *s) {
   return true;
 }
 
+/* {re =, im =} on top, with either of the two. */
+static bool is_complex(nested *p, double *re, double *im) {
+  lua_State *L = p->L;
+  double *const to[2] = {re, im};
+  static const char *const name[2] = {"re", "im"};
+  bool any = false;
+  if (!lua_istable(L, -1) || lua_rawlen(L, -1) > 0) return false;
+  for (int i = 0; i < 2; i++) {
+    lua_pushstring(L, name[i]);
+    const int type = lua_rawget(L, -2);
+    *to[i] = type == LUA_TNUMBER ? lua_tonumber(L, -1) : 0;
+    any |= type != LUA_TNIL;
+    if (type != LUA_TNIL && type != LUA_TNUMBER)
+      lac_error(L, p->S, AC_INVALID, "tensor: element %lld: %s is a %s; expected a number",
+                (long long)p->n + 1, name[i], luaL_typename(L, -1));
+    lua_pop(L, 1);
+  }
+  return any;
+}
+
 /* The first element of every level gives the shape. Differences are reported when the values are
  * read. */
 static void measure(nested *p) {
   int top = lua_gettop(p->L);
-  while (lua_istable(p->L, -1)) {
+  double re, im;
+  while (lua_istable(p->L, -1) && !is_complex(p, &re, &im)) {
     if (p->ndim == AC_MAX_DIMS)
       lac_error(p->L, p->S, AC_SHAPE, "tensor: %d dims at most", AC_MAX_DIMS);
     p->shape[p->ndim++] = (int64_t)lua_rawlen(p->L, -1);
@@ -118,12 +139,29 @@ static void measure(nested *p) {
   lua_settop(p->L, top);
 }
 
+static void store_complex(const nested *p, double re, double im) {
+  char *at = p->out + (size_t)p->n * p->bytes;
+  if (!ac_dtype_is_complex(p->dtype))
+    lac_error(p->L, p->S, AC_DTYPE,
+              "tensor: element %lld is complex, dtype is %s; expected c64 or c128",
+              (long long)p->n + 1, ac_dtype_name(p->dtype));
+  aci_item_store_f64(p->dtype, at, re);
+  aci_item_store_f64(p->dtype == AC_C128 ? AC_F64 : AC_F32, at + p->bytes / 2, im);
+}
+
 /* Visits the value on top. With out NULL only kinds and lengths are checked. */
 static void visit(nested *p, int depth) {
   lua_State *L = p->L;
   char buf[96];
   if (depth == p->ndim) {
     ac_scalar s;
+    double re, im;
+    if (is_complex(p, &re, &im)) {
+      p->has_complex = true;
+      if (p->out != NULL) store_complex(p, re, im);
+      p->n++;
+      return;
+    }
     if (!leaf(p, &s))
       lac_error(L, p->S, AC_INVALID, "tensor: element %lld: expected number or boolean, got %s",
                 (long long)p->n + 1, lac_typename(L, -1, buf, sizeof buf));
@@ -181,7 +219,11 @@ static int tensor(lua_State *L) {
   }
   measure(&p);
   visit(&p, 0);
-  if (!s.dtype_given) s.dtype = p.has_float || p.n == 0 ? AC_F32 : p.has_int ? AC_I64 : AC_BOOL;
+  if (!s.dtype_given)
+    s.dtype = p.has_complex             ? AC_C64
+              : p.has_float || p.n == 0 ? AC_F32
+              : p.has_int               ? AC_I64
+                                        : AC_BOOL;
   p.dtype = s.dtype;
   p.bytes = ac_dtype_bytes(s.dtype);
   p.out = host_buffer(L, S, p.n, p.bytes);

@@ -20,7 +20,18 @@ enum {
   F_NDIM,
   F_IS_LEAF,
   F_GRAD_FN,
-  F_QUANT_STATE
+  F_QUANT_STATE,
+  F_DATA,
+  F_ITEMSIZE,
+  F_NBYTES,
+  F_IS_CPU,
+  F_IS_CUDA,
+  F_IS_META,
+  F_RETAINS_GRAD,
+  F_IS_QUANTIZED,
+  F_LAYOUT,
+  F_FALSE, /* kinds of tensors and devices that accel does not have */
+  F_VIEWS  /* and following: views[id - F_VIEWS] */
 };
 static const struct field {
   const char *name;
@@ -33,7 +44,30 @@ static const struct field {
               {"ndim", F_NDIM},
               {"is_leaf", F_IS_LEAF},
               {"grad_fn", F_GRAD_FN},
-              {"quant_state", F_QUANT_STATE}};
+              {"quant_state", F_QUANT_STATE},
+              {"data", F_DATA},
+              {"itemsize", F_ITEMSIZE},
+              {"nbytes", F_NBYTES},
+              {"is_cpu", F_IS_CPU},
+              {"is_cuda", F_IS_CUDA},
+              {"is_meta", F_IS_META},
+              {"retains_grad", F_RETAINS_GRAD},
+              {"is_quantized", F_IS_QUANTIZED},
+              {"layout", F_LAYOUT},
+              {"is_sparse", F_FALSE},
+              {"is_sparse_csr", F_FALSE},
+              {"is_nested", F_FALSE},
+              {"is_mps", F_FALSE},
+              {"is_xla", F_FALSE},
+              {"is_ipu", F_FALSE},
+              {"is_maia", F_FALSE}};
+
+/* Fields that are the result of an op. They may be written as calls, too: x.mT and x:mT(). */
+static const struct view_field {
+  const char *name, *op;
+  int rank; /* 0: any */
+} views[] = {{"T", "t", 0}, {"H", "adjoint", 2}, {"mT", "mT", 0}, {"mH", "adjoint", 0}};
+enum { N_VIEWS = sizeof views / sizeof views[0] };
 
 /* ---- fields ---- */
 
@@ -139,8 +173,53 @@ static void push_quant_state(lua_State *L, const ac_tensor *t) {
   lua_setfield(L, -2, "shape");
 }
 
+static ac_tensor *self_of(lua_State *L, lac_state *S) { return lac_check_tensor(L, S, 1, "self"); }
+
+static int push_view(lua_State *L, lac_state *S, const struct view_field *v) {
+  lac_box *b = lac_box_push(L, S); /* before self is read: the collector may run finalizers */
+  ac_tensor *t = self_of(L, S);
+  char shape[160];
+  if (v->rank > 0 && t->ndim != v->rank)
+    return lac_error(L, S, AC_SHAPE, "x.%s is of a matrix, and the shape is %s; use x.mH", v->name,
+                     aci_shape_str(t->ndim, t->shape, shape, sizeof shape));
+  lac_call_op(L, S, v->op, &(ac_value){.kind = AC_T_TENSOR, .tensor = t}, 1, b);
+  return 1;
+}
+
+/* x:mT() reads the field and calls what it got: the view, with x. */
+static int tensor_call(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const lac_box *view = lac_box_test(L, 1), *of = lac_box_test(L, 2);
+  if (lua_gettop(L) != 2 || view == NULL || of == NULL || view->t == NULL || of->t == NULL ||
+      view->t->storage != of->t->storage || view == of)
+    return lac_error(L, S, AC_INVALID, "a tensor is not a function; t[i] is an element");
+  lua_settop(L, 1);
+  return 1;
+}
+
+/* The same bytes without history. */
+static int push_data(lua_State *L, lac_state *S) {
+  lac_box *b = lac_box_push(L, S);
+  ac_tensor *out = NULL;
+  ac_err e;
+  if (ac_tensor_detach(self_of(L, S), &out, &e) != AC_OK) return lac_raise(L, S, &e);
+  lac_box_fill(S, b, out);
+  return 1;
+}
+
 static int push_field(lua_State *L, lac_state *S, ac_tensor *t, int id) {
+  if (id >= F_VIEWS) return push_view(L, S, &views[id - F_VIEWS]);
   switch (id) {
+    case F_DATA: return push_data(L, S);
+    case F_ITEMSIZE: lua_pushinteger(L, (lua_Integer)aci_dsize((ac_dtype)t->dtype)); break;
+    case F_NBYTES: lua_pushinteger(L, t->numel * (lua_Integer)aci_dsize((ac_dtype)t->dtype)); break;
+    case F_IS_CPU: lua_pushboolean(L, t->device->kind == AC_DEV_CPU); break;
+    case F_IS_CUDA: lua_pushboolean(L, strncmp(t->device->name, "cuda", 4) == 0); break;
+    case F_IS_META: lua_pushboolean(L, t->device->kind == AC_DEV_META); break;
+    case F_IS_QUANTIZED: lua_pushboolean(L, ac_tensor_layout(t) != NULL); break;
+    case F_LAYOUT: lua_pushliteral(L, "strided"); break;
+    case F_FALSE: lua_pushboolean(L, false); break;
+    case F_RETAINS_GRAD: lua_pushboolean(L, ac_tensor_retains_grad(t)); break;
     case F_SHAPE: push_ints(L, t->ndim, t->shape); break;
     case F_DTYPE: lua_pushstring(L, ac_dtype_name((ac_dtype)t->dtype)); break;
     case F_DEVICE: lua_pushstring(L, t->device->name); break;
@@ -181,8 +260,6 @@ static int unknown_field(lua_State *L, lac_state *S, const char *key) {
                    near != NULL ? "'?" : "");
 }
 
-static ac_tensor *self_of(lua_State *L, lac_state *S) { return lac_check_tensor(L, S, 1, "self"); }
-
 static int tensor_index(lua_State *L) {
   lac_state *S = lua_touserdata(L, LAC_STATE);
   int type = lua_type(L, 2);
@@ -192,6 +269,8 @@ static int tensor_index(lua_State *L) {
     if (found == LUA_TFUNCTION) return 1;
     if (found == LUA_TNUMBER) return push_field(L, S, self_of(L, S), (int)lua_tointeger(L, -1));
     if (found != LUA_TNIL) return 1;
+    lua_pushvalue(L, 2); /* names that are looked up on first use */
+    if (lua_gettable(L, lua_upvalueindex(3)) != LUA_TNIL) return 1;
     return unknown_field(L, S, lua_tostring(L, 2));
   }
   return lac_index_get(L, lac_get(L));
@@ -215,6 +294,12 @@ static int tensor_newindex(lua_State *L) {
     bool on = lac_check_bool(L, S, 3, "requires_grad");
     if (ac_tensor_set_requires_grad(t, on, &e) != AC_OK) return lac_raise(L, S, &e);
     if (on && aci_is_leaf(t) && !t->ext) lac_box_canonical(L, S, 1);
+    return 0;
+  }
+  if (id == F_DATA) {
+    if (ac_tensor_set_data(t, lac_check_tensor(L, S, 3, "data"), &e) != AC_OK)
+      return lac_raise(L, S, &e);
+    lac_charge(S, t);
     return 0;
   }
   if (id != 0)
@@ -270,6 +355,11 @@ static int data_ptr(lua_State *L) {
 
 static int is_contiguous(lua_State *L) {
   lua_pushboolean(L, aci_is_contiguous(self_of(L, lac_get(L))));
+  return 1;
+}
+
+static int is_complex(lua_State *L) {
+  lua_pushboolean(L, aci_is_complex(self_of(L, lac_get(L))));
   return 1;
 }
 
@@ -331,11 +421,20 @@ static int tensor_tostring(lua_State *L) {
 }
 
 static void open_operators(lua_State *L, lac_state *S) {
-  static const char *const ops[][2] = {
-      {"__add", "add"},        {"__sub", "sub"},           {"__mul", "mul"},
-      {"__div", "div"},        {"__pow", "pow"},           {"__unm", "neg"},
-      {"__mod", "remainder"},  {"__idiv", "floor_divide"}, {"__band", "bitwise_and"},
-      {"__bor", "bitwise_or"}, {"__bxor", "bitwise_xor"},  {"__bnot", "bitwise_not"}};
+  static const char *const ops[][2] = {{"__add", "add"},
+                                       {"__sub", "sub"},
+                                       {"__mul", "mul"},
+                                       {"__div", "div"},
+                                       {"__pow", "pow"},
+                                       {"__unm", "neg"},
+                                       {"__mod", "remainder"},
+                                       {"__idiv", "floor_divide"},
+                                       {"__band", "bitwise_and"},
+                                       {"__bor", "bitwise_or"},
+                                       {"__bxor", "bitwise_xor"},
+                                       {"__bnot", "bitwise_not"},
+                                       {"__shl", "bitwise_left_shift"},
+                                       {"__shr", "bitwise_right_shift"}};
   for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
     const ac_op *op = ac_op_find(S->ctx, ops[i][1]);
     if (op == NULL) continue;
@@ -364,11 +463,13 @@ LAC_OPEN("accel", tensor) {
                                      {"data_ptr", data_ptr},
                                      {"is_contiguous", is_contiguous},
                                      {"is_floating_point", is_floating_point},
+                                     {"is_complex", is_complex},
                                      {"release", release},
                                      {NULL, NULL}};
   static const luaL_Reg meta[] = {
       {"__close", release}, {"__len", tensor_len},           {"__lt", no_lt},
-      {"__le", no_le},      {"__tostring", tensor_tostring}, {NULL, NULL}};
+      {"__le", no_le},      {"__tostring", tensor_tostring}, {"__call", tensor_call},
+      {NULL, NULL}};
   static const luaL_Reg funcs[] = {{"is_tensor", is_tensor}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lua_getfield(L, -1, "Tensor");
@@ -376,6 +477,15 @@ LAC_OPEN("accel", tensor) {
   for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
     lua_pushinteger(L, fields[i].id);
     lua_setfield(L, -2, fields[i].name);
+  }
+  for (int i = 0; i < N_VIEWS; i++) {
+    lua_pushinteger(L, F_VIEWS + i);
+    lua_setfield(L, -2, views[i].name);
+  }
+  const ac_op *windows = ac_op_find(S->ctx, "windows");
+  if (windows != NULL) {
+    lac_push_op(L, S, windows);
+    lua_setfield(L, -2, "unfold");
   }
   lac_push_meta(L);
   lac_setfuncs(L, S, meta);

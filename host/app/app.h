@@ -27,15 +27,16 @@ typedef enum app_command {
 typedef struct app_options {
   app_command command;
   const char *script; /* path or "-". NULL with code */
-  const char *code;   /* of -e */
+  const char *code;   /* of the last -e. All are in `given` */
   const char *tool;   /* of APP_TOOL: its module below accel.cli */
   int n_args;
   char **args; /* the script's */
   ac_host_options host;
-  bool launches; /* this process starts ranks and runs no script itself */
+  bool interactive; /* a prompt after the script */
+  bool launches;    /* this process starts ranks and runs no script itself */
   ac_launch_options launch;
   const char *backend, *timeout, *resume, *profile; /* NULL: from the environment */
-  struct app_given *given; /* the options of the command line, each once, in order */
+  struct app_given *given; /* the options of the command line in order, each once but -e and -l */
   int n_given;
   /* the command line of a rank: ours without the options of the launcher */
   char **rank_argv;
@@ -67,7 +68,7 @@ typedef struct app_given {
   const char *value; /* NULL: takes none */
 } app_given;
 enum {
-  APP_OWN_OPTIONS = 14,
+  APP_OWN_OPTIONS = 16,
   APP_LAUNCH_OPTIONS = 15,
   APP_OPTIONS = APP_OWN_OPTIONS + APP_LAUNCH_OPTIONS
 };

@@ -95,6 +95,8 @@ static int fail(ac_host *h, ac_status st, const char *text, const ac_err *e, boo
   return finish(h, APP_SCRIPT);
 }
 
+static const char repl[] = "if not require('accel').host_chunk('repl').run() then os.exit(1) end";
+
 /* The code of commands: files of lua/. */
 static const char *command_code(const app_options *o) {
   switch (o->command) {
@@ -106,19 +108,31 @@ static const char *command_code(const app_options *o) {
       return "if not require('accel').host_chunk('bench').run(...) then os.exit(1) end";
     case APP_FRONT:
       return "if not require('accel').host_chunk('repl/front').run(...) then os.exit(1) end";
-    case APP_REPL: return "if not require('accel').host_chunk('repl').run() then os.exit(1) end";
+    case APP_REPL: return repl;
     default: return NULL;
   }
 }
 
-static ac_status run_script(ac_host *h, const app_options *o, ac_err *e) {
-  if (o->code != NULL) {
-    /* one line of code should not have to begin with the module */
-    ac_status st = ac_host_run_string(h, "accel = require 'accel'", "-e", 0, NULL, e);
-    if (st != AC_OK) return st;
-    return ac_host_run_string(h, o->code, "-e", o->n_args, (const char *const *)o->args, e);
+/* -e and -l in the order in which they were given, as by the interpreter lua. */
+static ac_status run_words(ac_host *h, const app_options *o, ac_err *e) {
+  static const char library[] = "local name, module = (...):match '^([^=]+)=(.+)$'\n"
+                                "rawset(_G, name or ..., require(module or ...))";
+  const char *const *args = (const char *const *)o->args;
+  /* one line of code should not have to begin with the module */
+  if (o->code != NULL) AC_TRY(ac_host_run_string(h, "accel = require 'accel'", "-e", 0, NULL, e));
+  for (int i = 0; i < o->n_given; i++) {
+    const app_given *g = &o->given[i];
+    if (g->option->letter == 'l') AC_TRY(ac_host_run_string(h, library, "-l", 1, &g->value, e));
+    if (g->option->letter == 'e') AC_TRY(ac_host_run_string(h, g->value, "-e", o->n_args, args, e));
   }
-  return ac_host_run_file(h, o->script, o->n_args, (const char *const *)o->args, e);
+  return AC_OK;
+}
+
+static ac_status run_script(ac_host *h, const app_options *o, ac_err *e) {
+  AC_TRY(run_words(h, o, e));
+  if (o->script != NULL)
+    AC_TRY(ac_host_run_file(h, o->script, o->n_args, (const char *const *)o->args, e));
+  return o->interactive ? ac_host_run_string(h, repl, "accel-run", 0, NULL, e) : AC_OK;
 }
 
 /* Events recorded before a failure of the script are written as well. The script's own failure
@@ -153,6 +167,7 @@ static ac_status run(ac_host *h, const app_options *o, char **text, ac_err *e) {
     snprintf(tool, sizeof tool, "if not require('accel.cli.%s')(...) then os.exit(1) end", o->tool);
     code = tool;
   }
+  if (o->command == APP_REPL) AC_TRY(run_words(h, o, e));
   if (code != NULL)
     return ac_host_run_string(h, code, "accel-run", o->n_args, (const char *const *)o->args, e);
   return ac_params_str(ac_ctx_params(ac_host_ctx(h)), "PROFILE")[0] != 0

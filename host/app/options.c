@@ -15,6 +15,8 @@ enum {
   OPT_VERSION,
   OPT_CONFIG,
   OPT_CODE,
+  OPT_LIBRARY,
+  OPT_INTERACTIVE,
   OPT_THREADS,
   OPT_SEED,
   OPT_MEMORY,
@@ -29,7 +31,11 @@ enum {
 
 static const app_option own[APP_OWN_OPTIONS] = {
     {"execute", 'e', "CODE", OPT_CODE, APP_ON_ALL,
-     "run CODE instead of a script; accel is a global there"},
+     "run CODE instead of a script; accel is a global there; may be given several times"},
+    {"library", 'l', "[NAME=]MODULE", OPT_LIBRARY, APP_ON_SCRIPTS,
+     "require MODULE before the script and keep it in the global NAME [MODULE]"},
+    {"interactive", 'i', NULL, OPT_INTERACTIVE, APP_ON_RUN,
+     "open a prompt once the script or CODE has ended"},
     {"device", 0, "NAME", OPT_DEVICE, APP_ON_TENSORS,
      "place new tensors on cpu, cuda, cuda:1, ... [auto: a GPU if there is one, one per rank]"},
     {"cpu", 0, NULL, OPT_CPU, APP_ON_TENSORS, "same as --device cpu"},
@@ -52,7 +58,7 @@ static const app_option own[APP_OWN_OPTIONS] = {
     {"no_strict", 0, NULL, OPT_NO_STRICT, APP_ON_SCRIPTS,
      "allow scripts to read globals that were never assigned"},
     {"help", 'h', NULL, OPT_HELP, APP_ON_ALL, "show this text"},
-    {"version", 0, NULL, OPT_VERSION, APP_ON_ALL, "show the version"},
+    {"version", 'v', NULL, OPT_VERSION, APP_ON_ALL, "show the version"},
 };
 
 const app_option *app_option_at(int i) {
@@ -130,6 +136,11 @@ static bool set(app_options *o, const app_option *opt, const char *value) {
     case OPT_CONFIG:
     case OPT_DRY_RUN: return true; /* names come first */
     case OPT_CODE: o->code = value; return true;
+    case OPT_LIBRARY:
+      if (value[0] == 0 || value[0] == '=' || value[strlen(value) - 1] == '=')
+        return app_usage("--library: '%s' names no module%s", value, "");
+      return true;
+    case OPT_INTERACTIVE: o->interactive = true; return true;
     case OPT_PDB: return setenv("ACCEL_PDB", "1", 1) == 0; /* ranks learn it from the environment */
     case OPT_NO_STRICT: o->host.strict = false; return true;
     case OPT_DEVICE: o->host.device = value; return true;
@@ -160,6 +171,9 @@ static bool set(app_options *o, const app_option *opt, const char *value) {
   }
 }
 
+/* Those that may be given several times, and act in their order. */
+static bool repeats(const app_option *opt) { return opt->id == OPT_CODE || opt->id == OPT_LIBRARY; }
+
 /* Options that set the same thing have one id here. Only the last one given counts, and a message
  * names the ignored ones. */
 static int slot_of(const app_option *opt) { return opt->id == OPT_CPU ? OPT_DEVICE : opt->id; }
@@ -167,7 +181,7 @@ static int slot_of(const app_option *opt) { return opt->id == OPT_CPU ? OPT_DEVI
 static bool note(app_options *o, const app_option *opt, const char *value) {
   char name[64];
   const char *now = opt->id == OPT_CPU ? "cpu" : value;
-  for (int i = 0; i < o->n_given; i++) {
+  for (int i = 0; i < o->n_given && !repeats(opt); i++) {
     app_given *g = &o->given[i];
     if (slot_of(g->option) != slot_of(opt)) continue;
     /* ranks have the launcher's words, and it has printed the message */
@@ -298,6 +312,10 @@ bool app_options_parse(int argc, char **argv, app_options *o) {
   }
   for (int k = i; k < argc; k++) o->rank_argv[n++] = argv[k];
   o->launch.argv = o->rank_argv;
+  if (o->code == NULL && i == argc && o->interactive) {
+    o->command = APP_REPL;
+    return app_launch_check(o);
+  }
   if (o->code == NULL) {
     if (i == argc) return app_usage("no script given%s%s", "", "");
     if (!app_command_take(argc, argv, i, o)) return false;
@@ -315,5 +333,9 @@ bool app_options_parse(int argc, char **argv, app_options *o) {
   o->n_args = argc - i;
   o->args = argv + i;
   if (o->script != NULL) warn_after_script(o);
+  if (o->interactive && o->launches)
+    return app_usage("--interactive is for one rank; a prompt of several is accel-run "
+                     "--num-processes N repl, or accel.repl() in the script%s%s",
+                     "", "");
   return app_launch_check(o);
 }

@@ -100,7 +100,7 @@ ac_status ac_node_callback(ac_ctx *c, const ac_callback_node *cb, int n_inputs,
   if (st == AC_OK) {
     n->cb.free = cb->free;
     for (int i = 0; i < n_outputs; i++) {
-      if (outputs[i] == NULL || !ac_dtype_is_float((ac_dtype)outputs[i]->dtype)) continue;
+      if (outputs[i] == NULL || !aci_has_grad((ac_dtype)outputs[i]->dtype)) continue;
       outputs[i]->grad_fn = &n->base;
       outputs[i]->out_nr = i;
       outputs[i]->view_version = outputs[i]->storage->graph_version;

@@ -308,6 +308,11 @@ static ac_status seed(run *r, int output, ac_tensor *t, ac_tensor *g, ac_err *e)
           e, GRAD,
           "backward without a gradient needs an output of one element, this one has shape %s",
           aci_shape_str(t->ndim, t->shape, a, sizeof a));
+    if (aci_is_complex(t))
+      return AC_FAIL(e, GRAD,
+                     "backward without a gradient needs a real output, this one is %s; give its "
+                     "gradient, or take a real value such as its abs",
+                     ac_dtype_name((ac_dtype)t->dtype));
     AC_TRY(ac_ones_like(r->c, t, NULL, NULL, &v, e));
   } else {
     if (g->device != t->device)

@@ -214,7 +214,7 @@ ac_status ac_tensor_set_requires_grad(ac_tensor *t, bool on, ac_err *e) {
                    "requires_grad of a computed tensor (%s) cannot be changed; use detach()",
                    t->grad_fn->name);
   }
-  if (on && !ac_dtype_is_float((ac_dtype)t->dtype))
+  if (on && !aci_has_grad((ac_dtype)t->dtype))
     return AC_FAIL(e, DTYPE, "only floating-point tensors can require gradients, this one is %s",
                    ac_dtype_name((ac_dtype)t->dtype));
   if (on) t->flags |= ACI_T_REQUIRES_GRAD;
@@ -259,7 +259,7 @@ ac_status ac_tensor_set_grad(ac_tensor *t, ac_tensor *g, ac_err *e) {
 ac_status ac_tensor_set_grad_slot(ac_tensor *t, ac_tensor *view, ac_err *e) {
   char a[128], b[128];
   if (view != NULL) {
-    if (t->grad_fn != NULL || !ac_dtype_is_float((ac_dtype)view->dtype))
+    if (t->grad_fn != NULL || !aci_has_grad((ac_dtype)view->dtype))
       return AC_FAIL(e, GRAD, "a gradient slot is a float tensor for a leaf");
     if (!aci_same_shape(t, view))
       return AC_FAIL(e, SHAPE, "a gradient slot %s does not fit the tensor %s",
@@ -290,6 +290,35 @@ ac_status ac_tensor_retain_grad(ac_tensor *t, ac_err *e) {
   k->next = t->grad_fn->retained_grads;
   t->grad_fn->retained_grads = k;
   t->flags |= ACI_T_RETAIN_GRAD;
+  return AC_OK;
+}
+
+bool ac_tensor_retains_grad(const ac_tensor *t) { return (t->flags & ACI_T_RETAIN_GRAD) != 0; }
+
+ac_status ac_tensor_set_data(ac_tensor *t, const ac_tensor *src, ac_err *e) {
+  char a[128], b[128];
+  if (t->grad_fn != NULL)
+    return AC_FAIL(e, GRAD,
+                   "data of a result of an operation cannot be assigned; copy into it under "
+                   "accel.no_grad()");
+  if (t->layout != NULL || src->layout != NULL || src->storage == NULL || t->placement != NULL)
+    return AC_FAIL(e, INVALID, "data of a quantised or sharded tensor cannot be assigned");
+  const bool used = t->acc != NULL || t->grad != NULL || t->grad_slot != NULL;
+  const bool same = t->dtype == src->dtype && aci_same_device(t->device, src->device);
+  if (!aci_same_shape(t, src) || (used && !same) ||
+      ((t->flags & ACI_T_REQUIRES_GRAD) && !ac_dtype_is_float((ac_dtype)src->dtype)))
+    return AC_FAIL(e, SHAPE,
+                   "data %s does not fit the tensor %s: the shape must be equal, and after a "
+                   "backward the dtype and device as well; make a new tensor",
+                   aci_tensor_str(src, a, sizeof a), aci_tensor_str(t, b, sizeof b));
+  ac_storage_retain(src->storage);
+  ac_storage_release(t->storage);
+  t->storage = src->storage;
+  t->device = src->device;
+  t->dtype = src->dtype;
+  t->offset = src->offset;
+  t->view_version = src->storage->graph_version;
+  memcpy(aci_stride_mut(t), src->stride, (size_t)t->ndim * sizeof *t->shape);
   return AC_OK;
 }
 

@@ -257,7 +257,7 @@ ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
     cut_written(f);
     return AC_OK;
   }
-  for (int i = 0; i < f->n_out; i++) n_float += ac_dtype_is_float((ac_dtype)f->out[i]->dtype);
+  for (int i = 0; i < f->n_out; i++) n_float += aci_has_grad((ac_dtype)f->out[i]->dtype);
   if (n_float == 0) return AC_OK;
 
   size_t ne = (size_t)s.n_edges, na = (size_t)f->n_args, no = (size_t)f->n_out;
@@ -318,7 +318,7 @@ ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
   atomic_store_explicit(&n->base.ref, n_float, memory_order_relaxed);
   for (int i = 0; i < f->n_out; i++) {
     ac_tensor *t = f->out[i];
-    if (!ac_dtype_is_float((ac_dtype)t->dtype)) continue;
+    if (!aci_has_grad((ac_dtype)t->dtype)) continue;
     if (f->op->mutates != 0) {
       t->storage->graph_version++;
       t->view_version = t->storage->graph_version;

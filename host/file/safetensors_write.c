@@ -14,28 +14,17 @@
 #include "tensor/host_read.h"
 
 /* Every dtype of the format. -1: no tensors of it here. */
-static const aci_st_dtype dtypes[] = {{"BOOL", 8, AC_BOOL},
-                                      {"F4", 4, -1},
-                                      {"F6_E2M3", 6, -1},
-                                      {"F6_E3M2", 6, -1},
-                                      {"U8", 8, AC_U8},
-                                      {"I8", 8, AC_I8},
-                                      {"F8_E5M2", 8, AC_F8_E5M2},
-                                      {"F8_E4M3", 8, AC_F8_E4M3},
-                                      {"F8_E8M0", 8, -1},
-                                      {"F8_E4M3FNUZ", 8, -1},
-                                      {"F8_E5M2FNUZ", 8, -1},
-                                      {"I16", 16, AC_I16},
-                                      {"U16", 16, AC_U16},
-                                      {"F16", 16, AC_F16},
-                                      {"BF16", 16, AC_BF16},
-                                      {"I32", 32, AC_I32},
-                                      {"U32", 32, AC_U32},
-                                      {"F32", 32, AC_F32},
-                                      {"C64", 64, -1},
-                                      {"F64", 64, AC_F64},
-                                      {"I64", 64, AC_I64},
-                                      {"U64", 64, -1}};
+static const aci_st_dtype dtypes[] = {{"BOOL", 8, AC_BOOL},       {"F4", 4, -1},
+                                      {"F6_E2M3", 6, -1},         {"F6_E3M2", 6, -1},
+                                      {"U8", 8, AC_U8},           {"I8", 8, AC_I8},
+                                      {"F8_E5M2", 8, AC_F8_E5M2}, {"F8_E4M3", 8, AC_F8_E4M3},
+                                      {"F8_E8M0", 8, -1},         {"F8_E4M3FNUZ", 8, -1},
+                                      {"F8_E5M2FNUZ", 8, -1},     {"I16", 16, AC_I16},
+                                      {"U16", 16, AC_U16},        {"F16", 16, AC_F16},
+                                      {"BF16", 16, AC_BF16},      {"I32", 32, AC_I32},
+                                      {"U32", 32, AC_U32},        {"F32", 32, AC_F32},
+                                      {"C64", 64, AC_C64},        {"F64", 64, AC_F64},
+                                      {"I64", 64, AC_I64},        {"U64", 64, -1}};
 enum { N_DTYPES = sizeof dtypes / sizeof *dtypes };
 
 const aci_st_dtype *aci_st_dtype_find(const char *name, size_t n) {

@@ -6,7 +6,8 @@
  *   front.c      the prompt of a REPL over the ranks, and the sockets between them
  *   supervise.c  the loop: deaths, stops, signals, deadlines
  *   cause.c      the texts for failures
- *   output.c     from the ranks' pipes to the console and the log files */
+ *   output.c     from the ranks' pipes to the console and the log files
+ *   member/      which machines belong to an elastic job: the core of its agents, not used yet */
 #ifndef ACI_LAUNCH_IMPL_H
 #define ACI_LAUNCH_IMPL_H
 #include <signal.h>

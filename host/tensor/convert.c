@@ -67,6 +67,8 @@ static int64_t load_i64(ac_dtype d, const void *p) {
     case AC_BF16:
     case AC_F8_E4M3:
     case AC_F8_E5M2:
+    case AC_C64:
+    case AC_C128:
     case AC_DTYPE_COUNT: break;
   }
   return 0;
@@ -74,7 +76,9 @@ static int64_t load_i64(ac_dtype d, const void *p) {
 
 double aci_item_load_f64(ac_dtype d, const void *p) {
   switch (d) {
+    case AC_C128: /* the real part, which comes first */
     case AC_F64: LOAD(double, v);
+    case AC_C64:
     case AC_F32: LOAD(float, (double)v);
     case AC_F16: LOAD(uint16_t, (double)aci_f16_to_f32(v));
     case AC_BF16: LOAD(uint16_t, (double)aci_bf16_to_f32(v));
@@ -124,6 +128,8 @@ static void store_i64(ac_dtype d, void *p, int64_t i) {
     case AC_I8:
     case AC_U8: STORE(uint8_t, (uint8_t)(uint64_t)i); break;
     case AC_BOOL: STORE(uint8_t, i != 0); break;
+    case AC_C64:
+    case AC_C128: aci_item_store_f64(d, p, (double)i); break;
     case AC_DTYPE_COUNT: break;
   }
 }
@@ -137,6 +143,8 @@ void aci_item_store_f64(ac_dtype d, void *p, double v) {
     case AC_F8_E4M3: STORE(uint8_t, aci_f32_to_f8_e4m3((float)v)); return;
     case AC_F8_E5M2: STORE(uint8_t, aci_f32_to_f8_e5m2((float)v)); return;
     case AC_BOOL: STORE(uint8_t, v != 0); return;
+    case AC_C64: memcpy(p, &(float[2]){(float)v, 0}, 8); return;
+    case AC_C128: memcpy(p, &(double[2]){v, 0}, 16); return;
     case AC_I64:
     case AC_I32:
     case AC_I16:

@@ -5,7 +5,8 @@
 #define ACI_TENSOR_CONVERT_H
 #include "accel/tensor.h"
 
-/* BOOL for bool, INT for integers (u16 and u32 as well), FLOAT for the rest (f8 as well). */
+/* BOOL for bool, INT for integers (u16 and u32 as well), FLOAT for the rest (f8 as well). Of a
+ * complex element the real part. Storing one leaves the imaginary part 0. */
 ac_scalar aci_item_load(ac_dtype d, const void *p);
 double aci_item_load_f64(ac_dtype d, const void *p);
 /* Floats: rounded to nearest even (16-bit and 8-bit ones through f32, as PyTorch does). Integers:

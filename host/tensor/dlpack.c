@@ -9,14 +9,14 @@
 
 static const struct {
   uint8_t code, bits;
-} types[AC_DTYPE_COUNT] = {
-    [AC_F64] = {ACI_DL_FLOAT, 64},        [AC_F32] = {ACI_DL_FLOAT, 32},
-    [AC_F16] = {ACI_DL_FLOAT, 16},        [AC_BF16] = {ACI_DL_BFLOAT, 16},
-    [AC_I64] = {ACI_DL_INT, 64},          [AC_I32] = {ACI_DL_INT, 32},
-    [AC_I16] = {ACI_DL_INT, 16},          [AC_I8] = {ACI_DL_INT, 8},
-    [AC_U8] = {ACI_DL_UINT, 8},           [AC_BOOL] = {ACI_DL_BOOL, 8},
-    [AC_U16] = {ACI_DL_UINT, 16},         [AC_U32] = {ACI_DL_UINT, 32},
-    [AC_F8_E4M3] = {ACI_DL_F8_E4M3FN, 8}, [AC_F8_E5M2] = {ACI_DL_F8_E5M2, 8}};
+} types[AC_DTYPE_COUNT] = {[AC_F64] = {ACI_DL_FLOAT, 64},        [AC_F32] = {ACI_DL_FLOAT, 32},
+                           [AC_F16] = {ACI_DL_FLOAT, 16},        [AC_BF16] = {ACI_DL_BFLOAT, 16},
+                           [AC_I64] = {ACI_DL_INT, 64},          [AC_I32] = {ACI_DL_INT, 32},
+                           [AC_I16] = {ACI_DL_INT, 16},          [AC_I8] = {ACI_DL_INT, 8},
+                           [AC_U8] = {ACI_DL_UINT, 8},           [AC_BOOL] = {ACI_DL_BOOL, 8},
+                           [AC_U16] = {ACI_DL_UINT, 16},         [AC_U32] = {ACI_DL_UINT, 32},
+                           [AC_F8_E4M3] = {ACI_DL_F8_E4M3FN, 8}, [AC_F8_E5M2] = {ACI_DL_F8_E5M2, 8},
+                           [AC_C64] = {ACI_DL_COMPLEX, 64},      [AC_C128] = {ACI_DL_COMPLEX, 128}};
 
 /* ---- out ---- */
 

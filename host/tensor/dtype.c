@@ -20,12 +20,20 @@ static const row rows[AC_DTYPE_COUNT] = {
 static const struct {
   const char *name;
   ac_dtype dtype;
-} aliases[] = {{"double", AC_F64}, {"float", AC_F32}, {"half", AC_F16},           {"long", AC_I64},
-               {"int", AC_I32},    {"short", AC_I16}, {"float8_e4m3", AC_F8_E4M3}};
+} aliases[] = {{"double", AC_F64},
+               {"float", AC_F32},
+               {"half", AC_F16},
+               {"long", AC_I64},
+               {"int", AC_I32},
+               {"short", AC_I16},
+               {"float8_e4m3", AC_F8_E4M3},
+               {"cfloat", AC_C64},
+               {"cdouble", AC_C128}};
 
 const char *ac_dtype_name(ac_dtype d) { return (unsigned)d < AC_DTYPE_COUNT ? rows[d].name : "?"; }
 size_t ac_dtype_bytes(ac_dtype d) { return (unsigned)d < AC_DTYPE_COUNT ? rows[d].bytes : 0; }
 bool ac_dtype_is_float(ac_dtype d) { return (unsigned)d < AC_DTYPE_COUNT && rows[d].cls == 'f'; }
+bool ac_dtype_is_complex(ac_dtype d) { return (unsigned)d < AC_DTYPE_COUNT && rows[d].cls == 'c'; }
 bool ac_dtype_is_int(ac_dtype d) { return (unsigned)d < AC_DTYPE_COUNT && rows[d].cls == 'i'; }
 
 bool ac_dtype_find(const char *name, ac_dtype *out) {

@@ -32,6 +32,7 @@ typedef struct printer {
   bool is_float, whole, scientific;
   double min, max; /* of the absolute values, over finite nonzero values */
   int width;
+  struct printer *imag; /* of the imaginary parts, which stand one float after the real ones */
   text out;
 } printer;
 
@@ -98,6 +99,11 @@ static void add_element(printer *p, int64_t at) {
   element_text(p, at, s);
   add_repeated(&p->out, ' ', p->width - (int)strlen(s));
   add_text(&p->out, s);
+  if (p->imag == NULL) return;
+  element_text(p->imag, at + 1, s);
+  if (s[0] != '-') add_text(&p->out, "+");
+  add_text(&p->out, s);
+  add_text(&p->out, "j");
 }
 
 /* ---- the format of all visible elements ---- */
@@ -155,7 +161,8 @@ static void choose_format(printer *p) {
 /* ---- brackets and lines ---- */
 static void add_vector(printer *p, int64_t at, int indent) {
   int64_t n = p->t->shape[p->t->ndim - 1], stride = p->t->stride[p->t->ndim - 1], column = 0;
-  int per_line = (LINE_WIDTH - indent) / (p->width + 2);
+  const int both = p->width + (p->imag != NULL ? p->imag->width + 1 : 0);
+  int per_line = (LINE_WIDTH - indent) / (both + 2);
   if (per_line < 1) per_line = 1;
   bool gap = has_gap(p, p->t->ndim - 1);
   add_text(&p->out, "[");
@@ -204,6 +211,27 @@ static void add_slices(printer *p, int dim, int64_t at, int indent) {
   add_text(&p->out, "]");
 }
 
+/* Real and imaginary parts have a format each. */
+static void add_complex(printer *p, const char *base) {
+  ac_tensor *part[2] = {aci_tensor_part(p->t, 0), aci_tensor_part(p->t, 1)};
+  printer imag = {.t = part[1], .base = base, .summarize = p->summarize, .is_float = true};
+  p->out.failed |= part[0] == NULL || part[1] == NULL;
+  if (!p->out.failed) {
+    const ac_tensor *whole = p->t;
+    p->t = part[0];
+    p->base = base;
+    p->is_float = true;
+    choose_format(p);
+    choose_format(&imag);
+    p->imag = &imag;
+    add_slices(p, 0, part[0]->offset, INDENT);
+    p->t = whole;
+    p->imag = NULL;
+  }
+  ac_tensor_release(part[0]);
+  ac_tensor_release(part[1]);
+}
+
 /* ---- the text after the values ---- */
 static void add_suffix(text *b, int *line, const char *suffix) {
   int n = (int)strlen(suffix);
@@ -230,7 +258,8 @@ static void add_suffixes(text *b, const ac_tensor *t, bool has_values) {
   char s[AC_MAX_DIMS * 22 + 16];
   int line = 2; /* counts two columns too many, as PyTorch does */
   for (size_t i = b->n; i > 0 && b->s[i - 1] != '\n'; i--) line++;
-  bool usual = t->dtype == AC_F32 || (has_values && (t->dtype == AC_I64 || t->dtype == AC_BOOL));
+  bool usual = t->dtype == AC_F32 || t->dtype == AC_C64 ||
+               (has_values && (t->dtype == AC_I64 || t->dtype == AC_BOOL));
   if (t->device != NULL && t->device->kind != AC_DEV_CPU) {
     snprintf(s, sizeof s, "device='%s'", t->device->name);
     add_suffix(b, &line, s);
@@ -288,7 +317,10 @@ char *ac_tensor_format(const ac_tensor *t) {
   /* values that cannot be read (their file was removed) are left out, as on meta */
   bool has_values = !meta && t->numel > 0 && aci_host_read_open(t, true, &r, NULL) == AC_OK;
   add_text(&p.out, "tensor(");
-  if (has_values) {
+  if (has_values && aci_is_complex(t)) {
+    add_complex(&p, r.base);
+    aci_host_read_close(&r);
+  } else if (has_values) {
     p.base = r.base;
     choose_format(&p);
     add_slices(&p, 0, t->offset, INDENT);

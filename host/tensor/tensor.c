@@ -54,6 +54,14 @@ ac_tensor *aci_tensor_alias(const ac_tensor *t, int ndim, const int64_t *shape,
   return v;
 }
 
+ac_tensor *aci_tensor_part(const ac_tensor *t, int part) {
+  int64_t stride[AC_MAX_DIMS];
+  for (int i = 0; i < t->ndim; i++) stride[i] = t->stride[i] * 2;
+  ac_tensor *p = aci_tensor_alias(t, t->ndim, t->shape, stride, t->offset * 2 + part);
+  if (p != NULL) p->dtype = (uint8_t)aci_part_dtype((ac_dtype)t->dtype);
+  return p;
+}
+
 ac_status aci_tensor_alloc(ac_tensor *t, ac_mem_class c, ac_err *e) {
   if (t->numel < 0) AC_TRY(aci_shape_check(t->ndim, t->shape, e));
   int64_t span = aci_is_contiguous(t) ? t->numel : aci_span(t->ndim, t->shape, t->stride);

@@ -96,6 +96,8 @@ ac_tensor *aci_tensor_alias(const ac_tensor *t, int ndim, const int64_t *shape,
 static inline ac_tensor *aci_tensor_detach(const ac_tensor *t) {
   return aci_tensor_alias(t, t->ndim, t->shape, t->stride, t->offset);
 }
+/* The real (0) or imaginary (1) parts of a complex tensor, without autograd state. NULL: no memory. */
+ac_tensor *aci_tensor_part(const ac_tensor *t, int part);
 /* gives a shell its storage (contiguous span of its strides) */
 ac_status aci_tensor_alloc(ac_tensor *t, ac_mem_class c, ac_err *e);
 static inline int64_t *aci_stride_mut(ac_tensor *t) { return t->shape + t->ndim; }
@@ -113,6 +115,12 @@ static inline bool aci_requires_grad(const ac_tensor *t) {
   return t->grad_fn != NULL || (t->flags & ACI_T_REQUIRES_GRAD);
 }
 static inline bool aci_is_leaf(const ac_tensor *t) { return t->grad_fn == NULL; }
+static inline bool aci_is_complex(const ac_tensor *t) { return t->dtype >= AC_C64; }
+/* The dtype of the parts of a complex one, and the complex dtype of parts of a float one. */
+static inline ac_dtype aci_part_dtype(ac_dtype d) { return d == AC_C128 ? AC_F64 : AC_F32; }
+static inline ac_dtype aci_complex_dtype(ac_dtype d) { return d == AC_F64 ? AC_C128 : AC_C64; }
+/* Dtypes that have gradients. */
+static inline bool aci_has_grad(ac_dtype d) { return ac_dtype_is_float(d) || d >= AC_C64; }
 static inline size_t aci_dsize(ac_dtype d) {
   static const uint8_t bytes[AC_DTYPE_COUNT] = {
 #define AC_X(name, s, t, b, cls) b,

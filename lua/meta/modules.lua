@@ -11,12 +11,16 @@
 ---@field models table architectures with Hugging Face's names
 ---@field text table vocabularies and tokenizers
 ---@field metrics table
+---@field vision table pictures and their transforms, by torchvision's names
+---@field audio table sound and its transforms, by torchaudio's names
 ---@field track table what runs log, on its way to files: SummaryWriter for TensorBoard, trackers by name
 ---@field profiler table torch.profiler's names
 ---@field config table configurations of launches: their files, and the environment that they give to ranks
 ---@field ckpt table checkpoints: folders that are there whole or not at all
 ---@field amp table
 ---@field autograd table torch.autograd's names
+---@field linalg table torch.linalg's names
+---@field func table torch.func's names: transforms of functions
 ---@field deepspeed table DeepSpeed's names beside DeepSpeedPlugin: zero.Init, GatheredParameters, schedules
 ---@field parallel table one model over many ranks: meshes, plans of tensor parallelism, losses of shared-out classes
 ---@field accelerator table what belongs to the Accelerator

@@ -28,6 +28,24 @@ function accel.abs_(x) end
 ---@return accel.Tensor
 function Tensor:abs_() end
 
+---Another name of abs.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.absolute(x) end
+
+---Another name of abs.
+---@return accel.Tensor
+function Tensor:absolute() end
+
+---Another name of abs. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.absolute_(x) end
+
+---Another name of abs. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:absolute_() end
+
 ---y = arccos x in [0, pi].
 ---@param x accel.Tensor
 ---@return accel.Tensor
@@ -46,6 +64,24 @@ function accel.acos_(x) end
 ---@return accel.Tensor
 function Tensor:acos_() end
 
+---Another name of acos.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.arccos(x) end
+
+---Another name of acos.
+---@return accel.Tensor
+function Tensor:arccos() end
+
+---Another name of acos. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.arccos_(x) end
+
+---Another name of acos. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:arccos_() end
+
 ---y = ln(x + sqrt(x^2 - 1)), for x >= 1, else NaN.
 ---@param x accel.Tensor
 ---@return accel.Tensor
@@ -63,6 +99,24 @@ function accel.acosh_(x) end
 ---y = ln(x + sqrt(x^2 - 1)), for x >= 1, else NaN. Writes into its first argument.
 ---@return accel.Tensor
 function Tensor:acosh_() end
+
+---Another name of acosh.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.arccosh(x) end
+
+---Another name of acosh.
+---@return accel.Tensor
+function Tensor:arccosh() end
+
+---Another name of acosh. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.arccosh_(x) end
+
+---Another name of acosh. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:arccosh_() end
 
 ---one Adadelta update of a list of parameters in a single pass (Zeiler, with PyTorch's arithmetic).
 ---@param params accel.Tensor[]
@@ -396,6 +450,34 @@ function accel.addmm(input, mat1, mat2, beta, alpha) end
 ---@overload fun(self: accel.Tensor, mat1: accel.Tensor, mat2: accel.Tensor, opts: {beta?: number|boolean, alpha?: number|boolean}): accel.Tensor
 function Tensor:addmm(mat1, mat2, beta, alpha) end
 
+---y = beta * input + alpha * mat1 mat2, in one product. Writes into its first argument.
+---@param input accel.Tensor
+---@param mat1 accel.Tensor
+---@param mat2 accel.Tensor
+---@param beta? number|boolean default 1
+---@param alpha? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(input: accel.Tensor, mat1: accel.Tensor, mat2: accel.Tensor, opts: {beta?: number|boolean, alpha?: number|boolean}): accel.Tensor
+function accel.addmm_(input, mat1, mat2, beta, alpha) end
+
+---y = beta * input + alpha * mat1 mat2, in one product. Writes into its first argument.
+---@param mat1 accel.Tensor
+---@param mat2 accel.Tensor
+---@param beta? number|boolean default 1
+---@param alpha? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, mat1: accel.Tensor, mat2: accel.Tensor, opts: {beta?: number|boolean, alpha?: number|boolean}): accel.Tensor
+function Tensor:addmm_(mat1, mat2, beta, alpha) end
+
+---the conjugate transpose of matrices.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.adjoint(x) end
+
+---the conjugate transpose of matrices.
+---@return accel.Tensor
+function Tensor:adjoint() end
+
 ---y = true if no element of x under the output is 0 (NaN is not), over dim (all dims when none are given). true over nothing.
 ---@param x accel.Tensor
 ---@param dim? integer|integer[]
@@ -526,6 +608,31 @@ function accel.argsort(x, dim, descending, stable) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer, descending?: boolean, stable?: boolean}): accel.Tensor
 function Tensor:argsort(dim, descending, stable) end
 
+---a view of x's storage with any shape and strides, in elements. storage_offset counts elements of the storage from 0, and is x's own by default.
+---@param x accel.Tensor
+---@param size integer[]
+---@param stride integer[]
+---@param storage_offset? integer
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, size: integer[], stride: integer[], opts: {storage_offset?: integer}): accel.Tensor
+function accel.as_strided(x, size, stride, storage_offset) end
+
+---a view of x's storage with any shape and strides, in elements. storage_offset counts elements of the storage from 0, and is x's own by default.
+---@param size integer[]
+---@param stride integer[]
+---@param storage_offset? integer
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, size: integer[], stride: integer[], opts: {storage_offset?: integer}): accel.Tensor
+function Tensor:as_strided(size, stride, storage_offset) end
+
+---a view of x's storage with any shape and strides, in elements. storage_offset counts elements of the storage from 0, and is x's own by default. Writes into its first argument.
+---@param size integer[]
+---@param stride integer[]
+---@param storage_offset? integer
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, size: integer[], stride: integer[], opts: {storage_offset?: integer}): accel.Tensor
+function Tensor:as_strided_(size, stride, storage_offset) end
+
 ---one update of a list of parameters by averaged stochastic gradient descent in a single pass (Polyak and Juditsky, with PyTorch's arithmetic).
 ---@param params accel.Tensor[]
 ---@param grads accel.Tensor[]
@@ -560,6 +667,24 @@ function accel.asin_(x) end
 ---@return accel.Tensor
 function Tensor:asin_() end
 
+---Another name of asin.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.arcsin(x) end
+
+---Another name of asin.
+---@return accel.Tensor
+function Tensor:arcsin() end
+
+---Another name of asin. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.arcsin_(x) end
+
+---Another name of asin. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:arcsin_() end
+
 ---y = ln(x + sqrt(x^2 + 1)), accurate near 0.
 ---@param x accel.Tensor
 ---@return accel.Tensor
@@ -578,6 +703,24 @@ function accel.asinh_(x) end
 ---@return accel.Tensor
 function Tensor:asinh_() end
 
+---Another name of asinh.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.arcsinh(x) end
+
+---Another name of asinh.
+---@return accel.Tensor
+function Tensor:arcsinh() end
+
+---Another name of asinh. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.arcsinh_(x) end
+
+---Another name of asinh. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:arcsinh_() end
+
 ---y = arctan x in [-pi/2, pi/2].
 ---@param x accel.Tensor
 ---@return accel.Tensor
@@ -595,6 +738,24 @@ function accel.atan_(x) end
 ---y = arctan x in [-pi/2, pi/2]. Writes into its first argument.
 ---@return accel.Tensor
 function Tensor:atan_() end
+
+---Another name of atan.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.arctan(x) end
+
+---Another name of atan.
+---@return accel.Tensor
+function Tensor:arctan() end
+
+---Another name of atan. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.arctan_(x) end
+
+---Another name of atan. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:arctan_() end
 
 ---y = the angle of the point (other, x), in (-pi, pi]: arctan(x / other) in the right quadrant.
 ---@param x accel.Tensor|number|boolean
@@ -618,6 +779,28 @@ function accel.atan2_(x, other) end
 ---@return accel.Tensor
 function Tensor:atan2_(other) end
 
+---Another name of atan2.
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.arctan2(x, other) end
+
+---Another name of atan2.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:arctan2(other) end
+
+---Another name of atan2. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.arctan2_(x, other) end
+
+---Another name of atan2. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:arctan2_(other) end
+
 ---y = ln((1 + x) / (1 - x)) / 2, for |x| <= 1, else NaN.
 ---@param x accel.Tensor
 ---@return accel.Tensor
@@ -635,6 +818,24 @@ function accel.atanh_(x) end
 ---y = ln((1 + x) / (1 - x)) / 2, for |x| <= 1, else NaN. Writes into its first argument.
 ---@return accel.Tensor
 function Tensor:atanh_() end
+
+---Another name of atanh.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.arctanh(x) end
+
+---Another name of atanh.
+---@return accel.Tensor
+function Tensor:arctanh() end
+
+---Another name of atanh. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.arctanh_(x) end
+
+---Another name of atanh. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:arctanh_() end
 
 ---the mean of every window of kernel_size. stride defaults to kernel_size. padding counts as zeros unless count_include_pad is false.
 ---@param x accel.Tensor
@@ -698,6 +899,25 @@ function accel.baddbmm(input, batch1, batch2, beta, alpha) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, batch1: accel.Tensor, batch2: accel.Tensor, opts: {beta?: number|boolean, alpha?: number|boolean}): accel.Tensor
 function Tensor:baddbmm(batch1, batch2, beta, alpha) end
+
+---y = beta * input + alpha * batch1 batch2, for the matrices of two batches pair by pair, in one product. Writes into its first argument.
+---@param input accel.Tensor
+---@param batch1 accel.Tensor
+---@param batch2 accel.Tensor
+---@param beta? number|boolean default 1
+---@param alpha? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(input: accel.Tensor, batch1: accel.Tensor, batch2: accel.Tensor, opts: {beta?: number|boolean, alpha?: number|boolean}): accel.Tensor
+function accel.baddbmm_(input, batch1, batch2, beta, alpha) end
+
+---y = beta * input + alpha * batch1 batch2, for the matrices of two batches pair by pair, in one product. Writes into its first argument.
+---@param batch1 accel.Tensor
+---@param batch2 accel.Tensor
+---@param beta? number|boolean default 1
+---@param alpha? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, batch1: accel.Tensor, batch2: accel.Tensor, opts: {beta?: number|boolean, alpha?: number|boolean}): accel.Tensor
+function Tensor:baddbmm_(batch1, batch2, beta, alpha) end
 
 ---y = (x - mean) / sqrt(var + eps) * weight + bias per channel.
 ---@param x accel.Tensor
@@ -812,6 +1032,28 @@ function accel.bitwise_and_(x, other) end
 ---@return accel.Tensor
 function Tensor:bitwise_and_(other) end
 
+---y = x shifted left by other bits, x * 2^other. 0 if other is below 0 or above 63.
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.bitwise_left_shift(x, other) end
+
+---y = x shifted left by other bits, x * 2^other. 0 if other is below 0 or above 63.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:bitwise_left_shift(other) end
+
+---y = x shifted left by other bits, x * 2^other. 0 if other is below 0 or above 63. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.bitwise_left_shift_(x, other) end
+
+---y = x shifted left by other bits, x * 2^other. 0 if other is below 0 or above 63. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:bitwise_left_shift_(other) end
+
 ---y = x with every bit inverted, -1 - x for signed integers.
 ---@param x accel.Tensor
 ---@return accel.Tensor
@@ -851,6 +1093,28 @@ function accel.bitwise_or_(x, other) end
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:bitwise_or_(other) end
+
+---y = x shifted right by other bits, keeping the sign: floor(x / 2^other). 0 or -1 by the sign if other is below 0 or above 63.
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.bitwise_right_shift(x, other) end
+
+---y = x shifted right by other bits, keeping the sign: floor(x / 2^other). 0 or -1 by the sign if other is below 0 or above 63.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:bitwise_right_shift(other) end
+
+---y = x shifted right by other bits, keeping the sign: floor(x / 2^other). 0 or -1 by the sign if other is below 0 or above 63. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.bitwise_right_shift_(x, other) end
+
+---y = x shifted right by other bits, keeping the sign: floor(x / 2^other). 0 or -1 by the sign if other is below 0 or above 63. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:bitwise_right_shift_(other) end
 
 ---y = x ^ other, bit by bit.
 ---@param x accel.Tensor|number|boolean
@@ -962,6 +1226,20 @@ function Tensor:cast(dtype) end
 ---@overload fun(tensors: accel.Tensor[], opts: {dim?: integer}): accel.Tensor
 function accel.cat(tensors, dim) end
 
+---Another name of cat.
+---@param tensors accel.Tensor[]
+---@param dim? integer default 1
+---@return accel.Tensor
+---@overload fun(tensors: accel.Tensor[], opts: {dim?: integer}): accel.Tensor
+function accel.concat(tensors, dim) end
+
+---Another name of cat.
+---@param tensors accel.Tensor[]
+---@param dim? integer default 1
+---@return accel.Tensor
+---@overload fun(tensors: accel.Tensor[], opts: {dim?: integer}): accel.Tensor
+function accel.concatenate(tensors, dim) end
+
 ---the p-norm distance of every row of x1 to every row of x2.
 ---@param x1 accel.Tensor
 ---@param x2 accel.Tensor
@@ -1021,6 +1299,21 @@ function accel.celu_(x, alpha) end
 ---@overload fun(self: accel.Tensor, opts: {alpha?: number}): accel.Tensor
 function Tensor:celu_(alpha) end
 
+---A = L L^T with lower triangular L, or A = U^T U with upper = true, for symmetric positive definite A.
+---@param A accel.Tensor
+---@param upper? boolean default false
+---@return accel.Tensor L
+---@return accel.Tensor info
+---@overload fun(A: accel.Tensor, opts: {upper?: boolean}): accel.Tensor, accel.Tensor
+function accel.cholesky_ex(A, upper) end
+
+---A = L L^T with lower triangular L, or A = U^T U with upper = true, for symmetric positive definite A.
+---@param upper? boolean default false
+---@return accel.Tensor L
+---@return accel.Tensor info
+---@overload fun(self: accel.Tensor, opts: {upper?: boolean}): accel.Tensor, accel.Tensor
+function Tensor:cholesky_ex(upper) end
+
 ---x cut along dim into at most `chunks` pieces of equal extent (the last may be shorter).
 ---@param x accel.Tensor
 ---@param chunks integer
@@ -1035,6 +1328,21 @@ function accel.chunk(x, chunks, dim) end
 ---@return accel.Tensor[]
 ---@overload fun(self: accel.Tensor, chunks: integer, opts: {dim?: integer}): accel.Tensor[]
 function Tensor:chunk(chunks, dim) end
+
+---Another name of chunk.
+---@param x accel.Tensor
+---@param chunks integer
+---@param dim? integer default 1
+---@return accel.Tensor[]
+---@overload fun(x: accel.Tensor, chunks: integer, opts: {dim?: integer}): accel.Tensor[]
+function accel.unsafe_chunk(x, chunks, dim) end
+
+---Another name of chunk.
+---@param chunks integer
+---@param dim? integer default 1
+---@return accel.Tensor[]
+---@overload fun(self: accel.Tensor, chunks: integer, opts: {dim?: integer}): accel.Tensor[]
+function Tensor:unsafe_chunk(chunks, dim) end
 
 ---y = min(max(x, min), max), either bound may be missing.
 ---@param x accel.Tensor
@@ -1066,7 +1374,7 @@ function accel.clamp_(x, min, max) end
 ---@overload fun(self: accel.Tensor, opts: {min?: accel.Tensor|number|boolean, max?: accel.Tensor|number|boolean}): accel.Tensor
 function Tensor:clamp_(min, max) end
 
----clamp under its other name: y = min(max(x, min), max), either bound may be missing.
+---Another name of clamp.
 ---@param x accel.Tensor
 ---@param min? accel.Tensor|number|boolean
 ---@param max? accel.Tensor|number|boolean
@@ -1074,12 +1382,71 @@ function Tensor:clamp_(min, max) end
 ---@overload fun(x: accel.Tensor, opts: {min?: accel.Tensor|number|boolean, max?: accel.Tensor|number|boolean}): accel.Tensor
 function accel.clip(x, min, max) end
 
----clamp under its other name: y = min(max(x, min), max), either bound may be missing.
+---Another name of clamp.
 ---@param min? accel.Tensor|number|boolean
 ---@param max? accel.Tensor|number|boolean
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {min?: accel.Tensor|number|boolean, max?: accel.Tensor|number|boolean}): accel.Tensor
 function Tensor:clip(min, max) end
+
+---Another name of clamp. Writes into its first argument.
+---@param x accel.Tensor
+---@param min? accel.Tensor|number|boolean
+---@param max? accel.Tensor|number|boolean
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {min?: accel.Tensor|number|boolean, max?: accel.Tensor|number|boolean}): accel.Tensor
+function accel.clip_(x, min, max) end
+
+---Another name of clamp. Writes into its first argument.
+---@param min? accel.Tensor|number|boolean
+---@param max? accel.Tensor|number|boolean
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {min?: accel.Tensor|number|boolean, max?: accel.Tensor|number|boolean}): accel.Tensor
+function Tensor:clip_(min, max) end
+
+---y = the smaller of x and max, NaN if either is.
+---@param x accel.Tensor
+---@param max accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.clamp_max(x, max) end
+
+---y = the smaller of x and max, NaN if either is.
+---@param max accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:clamp_max(max) end
+
+---y = the smaller of x and max, NaN if either is. Writes into its first argument.
+---@param x accel.Tensor
+---@param max accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.clamp_max_(x, max) end
+
+---y = the smaller of x and max, NaN if either is. Writes into its first argument.
+---@param max accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:clamp_max_(max) end
+
+---y = the larger of x and min, NaN if either is.
+---@param x accel.Tensor
+---@param min accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.clamp_min(x, min) end
+
+---y = the larger of x and min, NaN if either is.
+---@param min accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:clamp_min(min) end
+
+---y = the larger of x and min, NaN if either is. Writes into its first argument.
+---@param x accel.Tensor
+---@param min accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.clamp_min_(x, min) end
+
+---y = the larger of x and min, NaN if either is. Writes into its first argument.
+---@param min accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:clamp_min_(min) end
 
 ---gradients scaled down together so that their common norm is at most max_norm.
 ---@param grads accel.Tensor[]
@@ -1415,6 +1782,21 @@ function accel.cumprod(x, dim, dtype) end
 ---@overload fun(self: accel.Tensor, dim: integer, opts: {dtype?: accel.DType}): accel.Tensor
 function Tensor:cumprod(dim, dtype) end
 
+---y = along dim, the product of x up to and including each element. Writes into its first argument.
+---@param x accel.Tensor
+---@param dim integer
+---@param dtype? accel.DType
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, dim: integer, opts: {dtype?: accel.DType}): accel.Tensor
+function accel.cumprod_(x, dim, dtype) end
+
+---y = along dim, the product of x up to and including each element. Writes into its first argument.
+---@param dim integer
+---@param dtype? accel.DType
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, dim: integer, opts: {dtype?: accel.DType}): accel.Tensor
+function Tensor:cumprod_(dim, dtype) end
+
 ---y = along dim, the sum of x up to and including each element.
 ---@param x accel.Tensor
 ---@param dim integer
@@ -1429,6 +1811,21 @@ function accel.cumsum(x, dim, dtype) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, dim: integer, opts: {dtype?: accel.DType}): accel.Tensor
 function Tensor:cumsum(dim, dtype) end
+
+---y = along dim, the sum of x up to and including each element. Writes into its first argument.
+---@param x accel.Tensor
+---@param dim integer
+---@param dtype? accel.DType
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, dim: integer, opts: {dtype?: accel.DType}): accel.Tensor
+function accel.cumsum_(x, dim, dtype) end
+
+---y = along dim, the sum of x up to and including each element. Writes into its first argument.
+---@param dim integer
+---@param dtype? accel.DType
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, dim: integer, opts: {dtype?: accel.DType}): accel.Tensor
+function Tensor:cumsum_(dim, dtype) end
 
 ---the values that a quantised tensor stands for.
 ---@param q accel.Tensor
@@ -1531,6 +1928,50 @@ function accel.div_(x, other) end
 ---@return accel.Tensor
 function Tensor:div_(other) end
 
+---Another name of div.
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.divide(x, other) end
+
+---Another name of div.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:divide(other) end
+
+---Another name of div. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.divide_(x, other) end
+
+---Another name of div. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:divide_(other) end
+
+---Another name of div.
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.true_divide(x, other) end
+
+---Another name of div.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:true_divide(other) end
+
+---Another name of div. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.true_divide_(x, other) end
+
+---Another name of div. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:true_divide_(other) end
+
 ---the sum of products of two vectors.
 ---@param x accel.Tensor
 ---@param other accel.Tensor
@@ -1558,6 +1999,21 @@ function accel.dropout(x, p, training, generator) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {p?: number, training?: boolean, generator?: accel.Generator}): accel.Tensor
 function Tensor:dropout(p, training, generator) end
+
+---A = V diag(w) V^T for symmetric A: eigenvalues w ascending, eigenvectors in the columns of V.
+---@param A accel.Tensor
+---@param UPLO? "L"|"U" default "L"
+---@return accel.Tensor eigenvalues
+---@return accel.Tensor eigenvectors
+---@overload fun(A: accel.Tensor, opts: {UPLO?: "L"|"U"}): accel.Tensor, accel.Tensor
+function accel.eigh(A, UPLO) end
+
+---A = V diag(w) V^T for symmetric A: eigenvalues w ascending, eigenvectors in the columns of V.
+---@param UPLO? "L"|"U" default "L"
+---@return accel.Tensor eigenvalues
+---@return accel.Tensor eigenvectors
+---@overload fun(self: accel.Tensor, opts: {UPLO?: "L"|"U"}): accel.Tensor, accel.Tensor
+function Tensor:eigh(UPLO) end
 
 ---sums of products of elements, named by letters, one letter per dim of an operand.
 ---@param equation string
@@ -1631,6 +2087,17 @@ function accel.eq(x, other) end
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:eq(other) end
+
+---y = x == other, true if x equals other. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.eq_(x, other) end
+
+---y = x == other, true if x equals other. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:eq_(other) end
 
 ---y = 2 / sqrt pi * integral of e^(-t^2) from 0 to x.
 ---@param x accel.Tensor
@@ -1715,6 +2182,17 @@ function accel.expand(x, shape) end
 ---@return accel.Tensor
 function Tensor:expand(shape) end
 
+---Another name of expand.
+---@param x accel.Tensor
+---@param shape integer[]
+---@return accel.Tensor
+function accel.broadcast_to(x, shape) end
+
+---Another name of expand.
+---@param shape integer[]
+---@return accel.Tensor
+function Tensor:broadcast_to(shape) end
+
 ---x repeated, without copying, to the shape of other.
 ---@param x accel.Tensor
 ---@param other accel.Tensor
@@ -1769,6 +2247,21 @@ function accel.flatten(x, start_dim, end_dim) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {start_dim?: integer, end_dim?: integer}): accel.Tensor
 function Tensor:flatten(start_dim, end_dim) end
+
+---Another name of flatten.
+---@param x accel.Tensor
+---@param start_dim? integer default 1
+---@param end_dim? integer default -1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {start_dim?: integer, end_dim?: integer}): accel.Tensor
+function accel.ravel(x, start_dim, end_dim) end
+
+---Another name of flatten.
+---@param start_dim? integer default 1
+---@param end_dim? integer default -1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {start_dim?: integer, end_dim?: integer}): accel.Tensor
+function Tensor:ravel(start_dim, end_dim) end
 
 ---the elements of x in reverse order along dims.
 ---@param x accel.Tensor
@@ -1990,6 +2483,39 @@ function accel.ge(x, other) end
 ---@return accel.Tensor
 function Tensor:ge(other) end
 
+---y = x >= other, true if x is at least other. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.ge_(x, other) end
+
+---y = x >= other, true if x is at least other. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:ge_(other) end
+
+---Another name of ge.
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.greater_equal(x, other) end
+
+---Another name of ge.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:greater_equal(other) end
+
+---Another name of ge. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.greater_equal_(x, other) end
+
+---Another name of ge. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:greater_equal_(other) end
+
 ---y = x P(X <= x) for a normal X: x/2 (1 + erf(x / sqrt 2)), or with approximate = tanh y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
 ---@param x accel.Tensor
 ---@param approximate? "none"|"tanh" default "none"
@@ -2045,6 +2571,39 @@ function accel.gt(x, other) end
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:gt(other) end
+
+---y = x > other, true if x is above other. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.gt_(x, other) end
+
+---y = x > other, true if x is above other. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:gt_(other) end
+
+---Another name of gt.
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.greater(x, other) end
+
+---Another name of gt.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:greater(other) end
+
+---Another name of gt. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.greater_(x, other) end
+
+---Another name of gt. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:greater_(other) end
 
 ---y = x if |x| > lambd, else 0.
 ---@param x accel.Tensor
@@ -2198,6 +2757,25 @@ function accel.index_add(x, dim, index, source, alpha) end
 ---@overload fun(self: accel.Tensor, dim: integer, index: accel.Tensor, source: accel.Tensor, opts: {alpha?: number|boolean}): accel.Tensor
 function Tensor:index_add(dim, index, source, alpha) end
 
+---x with alpha times the slices of source along dim added to the slices of x that index names. Writes into its first argument.
+---@param x accel.Tensor
+---@param dim integer
+---@param index accel.Tensor
+---@param source accel.Tensor
+---@param alpha? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, dim: integer, index: accel.Tensor, source: accel.Tensor, opts: {alpha?: number|boolean}): accel.Tensor
+function accel.index_add_(x, dim, index, source, alpha) end
+
+---x with alpha times the slices of source along dim added to the slices of x that index names. Writes into its first argument.
+---@param dim integer
+---@param index accel.Tensor
+---@param source accel.Tensor
+---@param alpha? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, dim: integer, index: accel.Tensor, source: accel.Tensor, opts: {alpha?: number|boolean}): accel.Tensor
+function Tensor:index_add_(dim, index, source, alpha) end
+
 ---x with the slices of source along dim written over the slices that index names.
 ---@param x accel.Tensor
 ---@param dim integer
@@ -2228,33 +2806,33 @@ function accel.index_copy_(x, dim, index, source) end
 ---@return accel.Tensor
 function Tensor:index_copy_(dim, index, source) end
 
----x with a number written to the slices along dim that index names.
+---x with a value written to the slices along dim that index names.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index accel.Tensor
----@param value number|boolean
+---@param value accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.index_fill(x, dim, index, value) end
 
----x with a number written to the slices along dim that index names.
+---x with a value written to the slices along dim that index names.
 ---@param dim integer
 ---@param index accel.Tensor
----@param value number|boolean
+---@param value accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:index_fill(dim, index, value) end
 
----x with a number written to the slices along dim that index names. Writes into its first argument.
+---x with a value written to the slices along dim that index names. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index accel.Tensor
----@param value number|boolean
+---@param value accel.Tensor|number|boolean
 ---@return accel.Tensor
 function accel.index_fill_(x, dim, index, value) end
 
----x with a number written to the slices along dim that index names. Writes into its first argument.
+---x with a value written to the slices along dim that index names. Writes into its first argument.
 ---@param dim integer
 ---@param index accel.Tensor
----@param value number|boolean
+---@param value accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:index_fill_(dim, index, value) end
 
@@ -2493,6 +3071,39 @@ function accel.le(x, other) end
 ---@return accel.Tensor
 function Tensor:le(other) end
 
+---y = x <= other, true if x is at most other. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.le_(x, other) end
+
+---y = x <= other, true if x is at most other. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:le_(other) end
+
+---Another name of le.
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.less_equal(x, other) end
+
+---Another name of le.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:less_equal(other) end
+
+---Another name of le. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.less_equal_(x, other) end
+
+---Another name of le. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:less_equal_(other) end
+
 ---y = x if x > 0, else negative_slope x.
 ---@param x accel.Tensor
 ---@param negative_slope? number default 0.01
@@ -2725,6 +3336,17 @@ function accel.logical_and(x, other) end
 ---@return accel.Tensor
 function Tensor:logical_and(other) end
 
+---y = true if neither x nor other is 0 (NaN is not 0). Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.logical_and_(x, other) end
+
+---y = true if neither x nor other is 0 (NaN is not 0). Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:logical_and_(other) end
+
 ---y = true if x is 0.
 ---@param x accel.Tensor
 ---@return accel.Tensor
@@ -2733,6 +3355,15 @@ function accel.logical_not(x) end
 ---y = true if x is 0.
 ---@return accel.Tensor
 function Tensor:logical_not() end
+
+---y = true if x is 0. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.logical_not_(x) end
+
+---y = true if x is 0. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:logical_not_() end
 
 ---y = true if x or other is not 0 (NaN is not 0).
 ---@param x accel.Tensor|number|boolean
@@ -2745,6 +3376,17 @@ function accel.logical_or(x, other) end
 ---@return accel.Tensor
 function Tensor:logical_or(other) end
 
+---y = true if x or other is not 0 (NaN is not 0). Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.logical_or_(x, other) end
+
+---y = true if x or other is not 0 (NaN is not 0). Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:logical_or_(other) end
+
 ---y = true if exactly one of x and other is not 0 (NaN is not 0).
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
@@ -2755,6 +3397,17 @@ function accel.logical_xor(x, other) end
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:logical_xor(other) end
+
+---y = true if exactly one of x and other is not 0 (NaN is not 0). Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.logical_xor_(x, other) end
+
+---y = true if exactly one of x and other is not 0 (NaN is not 0). Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:logical_xor_(other) end
 
 ---y = ln(x / (1 - x)), the inverse of sigmoid.
 ---@param x accel.Tensor
@@ -2768,6 +3421,19 @@ function accel.logit(x, eps) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {eps?: number}): accel.Tensor
 function Tensor:logit(eps) end
+
+---y = ln(x / (1 - x)), the inverse of sigmoid. Writes into its first argument.
+---@param x accel.Tensor
+---@param eps? number default -1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {eps?: number}): accel.Tensor
+function accel.logit_(x, eps) end
+
+---y = ln(x / (1 - x)), the inverse of sigmoid. Writes into its first argument.
+---@param eps? number default -1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {eps?: number}): accel.Tensor
+function Tensor:logit_(eps) end
 
 ---y = ln sigmoid(x) = min(x, 0) - ln(1 + e^-|x|), accurate on both sides.
 ---@param x accel.Tensor
@@ -2803,6 +3469,57 @@ function accel.lt(x, other) end
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:lt(other) end
+
+---y = x < other, true if x is below other. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.lt_(x, other) end
+
+---y = x < other, true if x is below other. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:lt_(other) end
+
+---Another name of lt.
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.less(x, other) end
+
+---Another name of lt.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:less(other) end
+
+---Another name of lt. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.less_(x, other) end
+
+---Another name of lt. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:less_(other) end
+---P A = L U with partial pivoting: L has ones on its diagonal, U is upper triangular.
+---@param A accel.Tensor
+---@param pivot? boolean default true
+---@return accel.Tensor LU
+---@return accel.Tensor pivots
+---@return accel.Tensor info
+---@return accel.Tensor order
+---@overload fun(A: accel.Tensor, opts: {pivot?: boolean}): accel.Tensor, accel.Tensor, accel.Tensor, accel.Tensor
+function accel.lu_factor_ex(A, pivot) end
+
+---P A = L U with partial pivoting: L has ones on its diagonal, U is upper triangular.
+---@param pivot? boolean default true
+---@return accel.Tensor LU
+---@return accel.Tensor pivots
+---@return accel.Tensor info
+---@return accel.Tensor order
+---@overload fun(self: accel.Tensor, opts: {pivot?: boolean}): accel.Tensor, accel.Tensor, accel.Tensor, accel.Tensor
+function Tensor:lu_factor_ex(pivot) end
 
 ---matrices transposed: the last two dims change places.
 ---@param x accel.Tensor
@@ -3118,6 +3835,19 @@ function accel.movedim(x, source, destination) end
 ---@return accel.Tensor
 function Tensor:movedim(source, destination) end
 
+---Another name of movedim.
+---@param x accel.Tensor
+---@param source integer|integer[]
+---@param destination integer|integer[]
+---@return accel.Tensor
+function accel.moveaxis(x, source, destination) end
+
+---Another name of movedim.
+---@param source integer|integer[]
+---@param destination integer|integer[]
+---@return accel.Tensor
+function Tensor:moveaxis(source, destination) end
+
 ---l = (input - target)^2, averaged over all elements, added up (sum) or kept (none).
 ---@param input accel.Tensor
 ---@param target accel.Tensor
@@ -3154,6 +3884,28 @@ function accel.mul_(x, other) end
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:mul_(other) end
+
+---Another name of mul.
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.multiply(x, other) end
+
+---Another name of mul.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:multiply(other) end
+
+---Another name of mul. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.multiply_(x, other) end
+
+---Another name of mul. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:multiply_(other) end
 
 ---the product of a chain of matrices, in the order that takes the fewest multiplications (found by dynamic programming over the splits of every part of the chain).
 ---@param tensors accel.Tensor[]
@@ -3275,6 +4027,39 @@ function accel.ne(x, other) end
 ---@return accel.Tensor
 function Tensor:ne(other) end
 
+---y = x != other, true if x differs from other. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.ne_(x, other) end
+
+---y = x != other, true if x differs from other. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:ne_(other) end
+
+---Another name of ne.
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.not_equal(x, other) end
+
+---Another name of ne.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:not_equal(other) end
+
+---Another name of ne. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.not_equal_(x, other) end
+
+---Another name of ne. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:not_equal_(other) end
+
 ---y = -x.
 ---@param x accel.Tensor
 ---@return accel.Tensor
@@ -3292,6 +4077,24 @@ function accel.neg_(x) end
 ---y = -x. Writes into its first argument.
 ---@return accel.Tensor
 function Tensor:neg_() end
+
+---Another name of neg.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.negative(x) end
+
+---Another name of neg.
+---@return accel.Tensor
+function Tensor:negative() end
+
+---Another name of neg. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.negative_(x) end
+
+---Another name of neg. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:negative_() end
 
 ---a matrix with its singular values moved towards one, by a quintic iteration of matrix products (Muon applies it to its momentum).
 ---@param x accel.Tensor
@@ -3339,6 +4142,15 @@ function accel.nonzero(x) end
 ---the indices (from 0) of the elements of x that are not zero, one row each, in row-major order.
 ---@return accel.Tensor
 function Tensor:nonzero() end
+
+---Another name of nonzero.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.argwhere(x) end
+
+---Another name of nonzero.
+---@return accel.Tensor
+function Tensor:argwhere() end
 
 ---y = (sum of |x|^p)^(1/p) over dim (all dims when none are given): p = 2 the length, 1 the sum of magnitudes, inf and -inf the largest and smallest magnitude, 0 the number of elements that are not 0.
 ---@param x accel.Tensor
@@ -3429,6 +4241,17 @@ function accel.outer(x, other) end
 ---@param other accel.Tensor
 ---@return accel.Tensor
 function Tensor:outer(other) end
+
+---Another name of outer.
+---@param x accel.Tensor
+---@param other accel.Tensor
+---@return accel.Tensor
+function accel.ger(x, other) end
+
+---Another name of outer.
+---@param other accel.Tensor
+---@return accel.Tensor
+function Tensor:ger(other) end
 
 ---x with elements added at both ends of its last dims, or removed if a number is negative.
 ---@param x accel.Tensor
@@ -4291,6 +5114,19 @@ function accel.softsign(x) end
 ---@return accel.Tensor
 function Tensor:softsign() end
 
+---X with A X = B, by LU factors with partial pivoting. linalg.solve and linalg.inv call it.
+---@param A accel.Tensor
+---@param B accel.Tensor
+---@return accel.Tensor X
+---@return accel.Tensor info
+function accel.solve_ex(A, B) end
+
+---X with A X = B, by LU factors with partial pivoting. linalg.solve and linalg.inv call it.
+---@param B accel.Tensor
+---@return accel.Tensor X
+---@return accel.Tensor info
+function Tensor:solve_ex(B) end
+
 ---x with A x = B, or x A = B with left = false, for triangular A.
 ---@param A accel.Tensor
 ---@param B accel.Tensor
@@ -4344,6 +5180,51 @@ function accel.split(x, split_size, dim) end
 ---@overload fun(self: accel.Tensor, split_size: integer[], opts: {dim?: integer}): accel.Tensor[]
 function Tensor:split(split_size, dim) end
 
+---Another name of split.
+---@param x accel.Tensor
+---@param split_size integer[]
+---@param dim? integer default 1
+---@return accel.Tensor[]
+---@overload fun(x: accel.Tensor, split_size: integer[], opts: {dim?: integer}): accel.Tensor[]
+function accel.split_with_sizes(x, split_size, dim) end
+
+---Another name of split.
+---@param split_size integer[]
+---@param dim? integer default 1
+---@return accel.Tensor[]
+---@overload fun(self: accel.Tensor, split_size: integer[], opts: {dim?: integer}): accel.Tensor[]
+function Tensor:split_with_sizes(split_size, dim) end
+
+---Another name of split.
+---@param x accel.Tensor
+---@param split_size integer[]
+---@param dim? integer default 1
+---@return accel.Tensor[]
+---@overload fun(x: accel.Tensor, split_size: integer[], opts: {dim?: integer}): accel.Tensor[]
+function accel.unsafe_split(x, split_size, dim) end
+
+---Another name of split.
+---@param split_size integer[]
+---@param dim? integer default 1
+---@return accel.Tensor[]
+---@overload fun(self: accel.Tensor, split_size: integer[], opts: {dim?: integer}): accel.Tensor[]
+function Tensor:unsafe_split(split_size, dim) end
+
+---Another name of split.
+---@param x accel.Tensor
+---@param split_size integer[]
+---@param dim? integer default 1
+---@return accel.Tensor[]
+---@overload fun(x: accel.Tensor, split_size: integer[], opts: {dim?: integer}): accel.Tensor[]
+function accel.unsafe_split_with_sizes(x, split_size, dim) end
+
+---Another name of split.
+---@param split_size integer[]
+---@param dim? integer default 1
+---@return accel.Tensor[]
+---@overload fun(self: accel.Tensor, split_size: integer[], opts: {dim?: integer}): accel.Tensor[]
+function Tensor:unsafe_split_with_sizes(split_size, dim) end
+
 ---y = sqrt x.
 ---@param x accel.Tensor
 ---@return accel.Tensor
@@ -4392,6 +5273,12 @@ function accel.squeeze(x, dim) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[]}): accel.Tensor
 function Tensor:squeeze(dim) end
+
+---x without its dims of extent 1: all of them, or those named (others stay). Writes into its first argument.
+---@param dim? integer|integer[]
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[]}): accel.Tensor
+function Tensor:squeeze_(dim) end
 
 ---tensors of one shape joined along a new dim.
 ---@param tensors accel.Tensor[]
@@ -4447,6 +5334,36 @@ function accel.sub_(x, other, alpha) end
 ---@overload fun(self: accel.Tensor|number|boolean, other: accel.Tensor|number|boolean, opts: {alpha?: number|boolean}): accel.Tensor
 function Tensor:sub_(other, alpha) end
 
+---Another name of sub.
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@param alpha? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor|number|boolean, other: accel.Tensor|number|boolean, opts: {alpha?: number|boolean}): accel.Tensor
+function accel.subtract(x, other, alpha) end
+
+---Another name of sub.
+---@param other accel.Tensor|number|boolean
+---@param alpha? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor|number|boolean, other: accel.Tensor|number|boolean, opts: {alpha?: number|boolean}): accel.Tensor
+function Tensor:subtract(other, alpha) end
+
+---Another name of sub. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@param alpha? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor|number|boolean, other: accel.Tensor|number|boolean, opts: {alpha?: number|boolean}): accel.Tensor
+function accel.subtract_(x, other, alpha) end
+
+---Another name of sub. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@param alpha? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor|number|boolean, other: accel.Tensor|number|boolean, opts: {alpha?: number|boolean}): accel.Tensor
+function Tensor:subtract_(other, alpha) end
+
 ---y = sum of x over dim (all dims when none are given).
 ---@param x accel.Tensor
 ---@param dim? integer|integer[]
@@ -4464,14 +5381,14 @@ function accel.sum(x, dim, keepdim, dtype) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, dtype?: accel.DType}): accel.Tensor
 function Tensor:sum(dim, keepdim, dtype) end
 
----x = u diag(s) vh with orthonormal columns in u, orthonormal rows in vh and s descending, by one-sided Jacobi rotations (Hestenes).
+---x = u diag(s) vh with orthonormal columns in u, orthonormal rows in vh and s descending.
 ---@param x accel.Tensor
 ---@return accel.Tensor u
 ---@return accel.Tensor s
 ---@return accel.Tensor vh
 function accel.svd(x) end
 
----x = u diag(s) vh with orthonormal columns in u, orthonormal rows in vh and s descending, by one-sided Jacobi rotations (Hestenes).
+---x = u diag(s) vh with orthonormal columns in u, orthonormal rows in vh and s descending.
 ---@return accel.Tensor u
 ---@return accel.Tensor s
 ---@return accel.Tensor vh
@@ -4496,6 +5413,10 @@ function accel.t(x) end
 ---a matrix transposed.
 ---@return accel.Tensor
 function Tensor:t() end
+
+---a matrix transposed. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:t_() end
 
 ---the elements of x along dim at indices, as argsort and argmax with keepdim give them.
 ---@param x accel.Tensor
@@ -4652,6 +5573,50 @@ function accel.transpose(x, dim0, dim1) end
 ---@return accel.Tensor
 function Tensor:transpose(dim0, dim1) end
 
+---two dims of x exchanged. Writes into its first argument.
+---@param dim0 integer
+---@param dim1 integer
+---@return accel.Tensor
+function Tensor:transpose_(dim0, dim1) end
+
+---Another name of transpose.
+---@param x accel.Tensor
+---@param dim0 integer
+---@param dim1 integer
+---@return accel.Tensor
+function accel.swapaxes(x, dim0, dim1) end
+
+---Another name of transpose.
+---@param dim0 integer
+---@param dim1 integer
+---@return accel.Tensor
+function Tensor:swapaxes(dim0, dim1) end
+
+---Another name of transpose. Writes into its first argument.
+---@param dim0 integer
+---@param dim1 integer
+---@return accel.Tensor
+function Tensor:swapaxes_(dim0, dim1) end
+
+---Another name of transpose.
+---@param x accel.Tensor
+---@param dim0 integer
+---@param dim1 integer
+---@return accel.Tensor
+function accel.swapdims(x, dim0, dim1) end
+
+---Another name of transpose.
+---@param dim0 integer
+---@param dim1 integer
+---@return accel.Tensor
+function Tensor:swapdims(dim0, dim1) end
+
+---Another name of transpose. Writes into its first argument.
+---@param dim0 integer
+---@param dim1 integer
+---@return accel.Tensor
+function Tensor:swapdims_(dim0, dim1) end
+
 ---matrices with everything above a diagonal set to zero. diagonal 0 is the main one, positive ones lie above it.
 ---@param x accel.Tensor
 ---@param diagonal? integer default 0
@@ -4664,6 +5629,19 @@ function accel.tril(x, diagonal) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {diagonal?: integer}): accel.Tensor
 function Tensor:tril(diagonal) end
+
+---matrices with everything above a diagonal set to zero. diagonal 0 is the main one, positive ones lie above it. Writes into its first argument.
+---@param x accel.Tensor
+---@param diagonal? integer default 0
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {diagonal?: integer}): accel.Tensor
+function accel.tril_(x, diagonal) end
+
+---matrices with everything above a diagonal set to zero. diagonal 0 is the main one, positive ones lie above it. Writes into its first argument.
+---@param diagonal? integer default 0
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {diagonal?: integer}): accel.Tensor
+function Tensor:tril_(diagonal) end
 
 ---l = max(0, |anchor - positive + eps|_p - |anchor - negative + eps|_p + margin), norms over the last dim.
 ---@param anchor accel.Tensor
@@ -4703,6 +5681,19 @@ function accel.triu(x, diagonal) end
 ---@overload fun(self: accel.Tensor, opts: {diagonal?: integer}): accel.Tensor
 function Tensor:triu(diagonal) end
 
+---matrices with everything below a diagonal set to zero. diagonal 0 is the main one, positive ones lie above it. Writes into its first argument.
+---@param x accel.Tensor
+---@param diagonal? integer default 0
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {diagonal?: integer}): accel.Tensor
+function accel.triu_(x, diagonal) end
+
+---matrices with everything below a diagonal set to zero. diagonal 0 is the main one, positive ones lie above it. Writes into its first argument.
+---@param diagonal? integer default 0
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {diagonal?: integer}): accel.Tensor
+function Tensor:triu_(diagonal) end
+
 ---y = x without its fraction.
 ---@param x accel.Tensor
 ---@return accel.Tensor
@@ -4720,6 +5711,24 @@ function accel.trunc_(x) end
 ---y = x without its fraction. Writes into its first argument.
 ---@return accel.Tensor
 function Tensor:trunc_() end
+
+---Another name of trunc.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.fix(x) end
+
+---Another name of trunc.
+---@return accel.Tensor
+function Tensor:fix() end
+
+---Another name of trunc. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.fix_(x) end
+
+---Another name of trunc. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:fix_() end
 
 ---the slices of x along dim, each without that dim.
 ---@param x accel.Tensor
@@ -4811,6 +5820,11 @@ function accel.unsqueeze(x, dim) end
 ---@return accel.Tensor
 function Tensor:unsqueeze(dim) end
 
+---x with a new dim of extent 1 at dim (at most one after the last). Writes into its first argument.
+---@param dim integer
+---@return accel.Tensor
+function Tensor:unsqueeze_(dim) end
+
 ---y = sum of (x - mean)^2 / (n - correction) over dim (all dims when none are given), with n elements under each output.
 ---@param x accel.Tensor
 ---@param dim? integer|integer[]
@@ -4854,6 +5868,11 @@ function Tensor:view_as(other) end
 ---@param tensors accel.Tensor[]
 ---@return accel.Tensor
 function accel.vstack(tensors) end
+
+---Another name of vstack.
+---@param tensors accel.Tensor[]
+---@return accel.Tensor
+function accel.row_stack(tensors) end
 
 ---y = a if cond, else b, broadcast.
 ---@param cond accel.Tensor

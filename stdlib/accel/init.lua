@@ -9,9 +9,13 @@ local functions = { deepcopy = "accel.nn.deepcopy", launch = "accel.launch", plo
   open_sharded = "accel.util.open_sharded",
   compile = "accel.compile_function", graph = "accel.graph_function",
   checkpoint = "accel.autograd.checkpoint", checkpoint_sequential = "accel.autograd.checkpoint_sequential" }
-local submodules = { autograd = true, parallel = true, nn = true, optim = true, data = true, dist = true, models = true, text = true,
+local submodules = { autograd = true, fft = true, parallel = true, nn = true, optim = true, data = true, dist = true, models = true, text = true,
   util = true, accelerator = true, amp = true, metrics = true, ckpt = true, config = true, offload = true,
-  track = true, profiler = true, deepspeed = true, quant = true, peft = true, fp8 = true }
+  track = true, profiler = true, deepspeed = true, quant = true, peft = true, fp8 = true, functional = true, linalg = true, func = true,
+  vision = true, audio = true }
+--- Names of nn.functional that PyTorch's root has as well.
+local of_nn <const> = { bilinear = true, channel_shuffle = true, pairwise_distance = true, pixel_shuffle = true, pixel_unshuffle = true,
+  embedding_bag = true, ctc_loss = true, alpha_dropout = true }
 --- Entries of lower layers whose files stand in higher ones.
 require "accel.util.lazy".add {
   ["accel.nn.parallel"] = {
@@ -57,8 +61,39 @@ meta.__index = function(t, key)
   end
   local value = previous
   if type(previous) == "function" then value = previous(t, key) elseif previous then value = previous[key] end
+  if value ~= nil then return value end
+  value = of_nn[key] and require "accel.nn.functional"[key] or require "accel.functional"._find(key, false)
   if value == nil then require("accel.util.absent").refuse("accel.", key) end
+  rawset(t, key, value)
   return value
+end
+
+for _, name in ipairs { "hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window" } do
+  accel[name] = function(...) return require("accel.fft.windows")[name](...) end
+end
+for _, name in ipairs { "stft", "istft" } do
+  local function transform(...) return require("accel.fft.stft")[name](...) end
+  accel[name], accel.Tensor[name] = transform, transform
+end
+
+-- Methods that are made of several ops.
+local methods = getmetatable(accel.Tensor)
+local alias = methods.__index
+methods.__index = function(t, key)
+  local f = alias(t, key)
+  if f ~= nil then return f end
+  f = require "accel.functional"._find(key, true)
+  if f then rawset(t, key, f) end
+  return f
+end
+
+do -- with as_tuple the op gives a list: of no op is the number of results an option
+  local nonzero = accel.nonzero
+  local function listed(x, ...)
+    if select("#", ...) == 0 then return nonzero(x) end
+    return require("accel.functional").nonzero(nonzero, x, ...)
+  end
+  for _, name in ipairs { "nonzero", "argwhere" } do accel[name], accel.Tensor[name] = listed, listed end
 end
 
 for _, name in ipairs { "allclose", "equal" } do
@@ -66,11 +101,21 @@ for _, name in ipairs { "allclose", "equal" } do
   accel[name], accel.Tensor[name] = compare, compare
 end
 
+-- Linear algebra at the root and as methods of tensors. The others are functions of the root alone.
+for name in ("cholesky_inverse cholesky_solve det logdet slogdet matrix_exp matrix_power inverse orgqr pinverse lu lu_solve "
+  .. "triangular_solve ormqr"):gmatch "%S+" do
+  local function call(...) return require("accel.linalg.root")[name](...) end
+  accel[name], accel.Tensor[name] = call, call
+end
+for name in ("lu_unpack frobenius_norm nuclear_norm svd_lowrank pca_lowrank"):gmatch "%S+" do
+  accel[name] = function(...) return require("accel.linalg.root")[name](...) end
+end
+
 -- PyTorch's names of dtypes: without them, dtype = accel.float16 would be nil and quietly mean f32.
 for name, dtype in next, {
   float64 = "f64", double = "f64", float32 = "f32", float = "f32", float16 = "f16", half = "f16", bfloat16 = "bf16",
   int64 = "i64", long = "i64", int32 = "i32", int = "i32", int16 = "i16", short = "i16", int8 = "i8", uint8 = "u8",
-  bool = "bool",
+  bool = "bool", complex64 = "c64", cfloat = "c64", complex128 = "c128", cdouble = "c128",
 } do
   accel[name] = dtype
 end

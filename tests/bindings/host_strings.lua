@@ -35,7 +35,7 @@ local function show(...)
   return table.concat(t, " ", 1, t.n)
 end
 
-local function init() return draw(3) > 1 and nil or draw(16) - 8 end
+local function init() return draw(3) == 1 and draw(16) - 8 or nil end
 
 local function all(s, p, at)
   local t = {}

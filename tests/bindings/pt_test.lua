@@ -128,11 +128,11 @@ end
 
 -- types that accel lacks: elements, complex numbers, objects as tables of their fields
 do
-  local pickle, writer, zip_stored = require "accel.util.pickle", require "accel.util.writer", require "accel.util.zip_stored"
+  local pickle, writer, zip_write = require "accel.util.pickle", require "accel.util.writer", require "accel.util.zip_write"
   local path = tmp .. "/types.pt"
   local function load(value, ...)
     local file = assert(writer.create(path))
-    local zip = zip_stored(file)
+    local zip = zip_write(file)
     assert(zip:entry("a/data.pkl", pickle.encode(value)))
     for i, bytes in ipairs { ... } do assert(zip:entry("a/data/" .. i - 1, bytes)) end
     assert(zip:finish() and file:commit())

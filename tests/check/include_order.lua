@@ -10,7 +10,8 @@ local RANK = {}
 for i, stage in ipairs(STAGES) do RANK[stage] = i end
 
 -- Public headers are named after their stage; these are not.
-local PUBLIC = { op = "ops", rest = "track", store = "track", opdef = "ops", http = "track", host = "bindings", accel = "bindings", lua = "bindings",
+local PUBLIC = { image = "file", sound = "file",
+  op = "ops", rest = "track", store = "track", opdef = "ops", http = "track", host = "bindings", accel = "bindings", lua = "bindings",
   version = "base" }
 -- Headers that the build generates.
 local GENERATED = { ["ops_x.h"] = "ops" }

@@ -72,6 +72,10 @@ local function check(file)
     if line:find("%f[%w]TO" .. "DO%f[%W]") or line:find("%f[%w]FIX" .. "ME%f[%W]") then
       finding(file, number, "a note to self")
     end
+    local never = line:match "%f[%w]and (%l+) or%f[%W]"
+    if kind == "lua" and (never == "false" or never == "nil") then
+      finding(file, number, ("'and %s or' never gives %s"):format(never, never))
+    end
     if file:match "^tests/" and line:find "[Ss][Ee][Ee][Dd]" and line:find "os%.time%(%)" and not line:find "ACCEL_TEST_SEED"
       and not file:match "^tests/gate/" then
       finding(file, number, "a seed from the clock: take ACCEL_TEST_SEED first, so that a red run can be repeated")

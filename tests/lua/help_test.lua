@@ -139,8 +139,8 @@ do -- Python's names: what is here, what stands in its place, what is misspelt
   for _, topic in ipairs { "torch.Tensor.numpy", "Tensor.numpy", "tensor:numpy", "x.numpy" } do
     has(topic, "Tensor:numpy is not in accel; t:tolist() makes tables")
   end
-  for _, topic in ipairs { "nn.SyncBatchNorm", "torch.nn.SyncBatchNorm", "accel.nn.SyncBatchNorm", "SyncBatchNorm" } do
-    has(topic, "SyncBatchNorm is not in accel; GroupNorm")
+  for _, topic in ipairs { "nn.DataParallel", "torch.nn.DataParallel", "accel.nn.DataParallel", "DataParallel" } do
+    has(topic, "DataParallel is not in accel; accelerator:prepare")
   end
   local _, why = help.lines("torch.nn.Linaer", 80)
   assert(why:find("did you mean nn.Linear?", 1, true), why)

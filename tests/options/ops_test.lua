@@ -47,6 +47,7 @@ local special = {
     { x = filled(1, 1, 2, 2, 2), weight = filled(1, 1, 2, 2, 2), stride = { 2, 2, 2 }, output_padding = { 1, 1, 1 } },
   },
   nll_loss = { { input = filled(3, 4), target = t { 1, 0, 2 } } },
+  eigh = { { A = filled(3, 3) } }, lu_factor_ex = { { A = filled(3, 3) } },
 }
 
 -- Errors that show that a parameter is read, where another value needs other tensors.

@@ -69,4 +69,74 @@ s:recipe("accel.optim.Optimizer:load_state_dict", {
 s:leave("accel.optim.Optimizer", "abstract: its options are those of each subclass")
 s:leave({ "accel.optim.Optimizer:expect_betas", "accel.optim.Optimizer:expect_not_negative" }, "for subclasses: checks of options")
 
+
+-- ---- LBFGS takes a closure ----
+s:recipe("accel.optim.LBFGS", {
+  run = function(call)
+    local p, q = accel.tensor({ -1.2, 1.0 }, { requires_grad = true }), accel.tensor({ 0.5 }, { requires_grad = true })
+    local opt = call { p, q }
+    local evals = 0
+    for _ = 1, 4 do
+      opt:step(function()
+        evals = evals + 1
+        opt:zero_grad()
+        local loss = 10 * (p[2] - p[1] ^ 2) ^ 2 + (1 - p[1]) ^ 2 + (q ^ 4):sum() + (q * p[1]):sum()
+        loss:backward()
+        return loss
+      end)
+    end
+    return p, q, evals
+  end,
+  base = function() return { lr = 0.1, max_iter = 6 } end,
+  values = { lr = { 0.2 }, max_iter = { 3 }, max_eval = { 2 }, tolerance_grad = { 10 }, tolerance_change = { 1 }, history_size = { 1 },
+    line_search_fn = { "strong_wolfe" } },
+})
+s:leave("accel.optim.LBFGS:load_state_dict", "Optimizer's, with the history of the steps: tests/stdlib/optim/lbfgs_test.lua")
+
+-- ---- averages ----
+local W = accel.optim.swa_utils
+s:recipe("accel.optim.swa_utils.get_ema_avg_fn", { run = function(call) return call()(accel.ones(2), accel.zeros(2), 1) end, values = { decay = { 0.5 } } })
+s:recipe("accel.optim.swa_utils.get_ema_multi_avg_fn", { values = { decay = { 0.5 } }, run = function(call)
+  local a = accel.ones(2)
+  call()({ a }, { accel.zeros(2) }, 1)
+  return a
+end })
+s:recipe("accel.optim.swa_utils.AveragedModel", {
+  run = function(call, given)
+    local net = accel.nn.BatchNorm1d(2)
+    given.model = net
+    local average = call()
+    for k = 1, 3 do
+      net.running_mean:fill_(k)
+      do
+        local _ <close> = accel.no_grad()
+        net.weight:fill_(k)
+      end
+      if not given.device then average:update_parameters(net) end
+    end
+    return average.module.weight, average.module.running_mean, tostring(average.module.weight.device)
+  end,
+  values = { device = { "meta" }, avg_fn = { W.get_ema_avg_fn(0.25) }, multi_avg_fn = { W.get_ema_multi_avg_fn(0.25) }, use_buffers = { true } },
+})
+s:recipe("accel.optim.swa_utils.update_bn", { run = function(call, given)
+  local net = accel.nn.BatchNorm1d(1)
+  given.loader, given.model = { accel.tensor { { 1.0 }, { 3.0 } } }, net
+  call()
+  return net.running_mean
+end, values = { device = { "meta" } }, raises = { device = "meta" } })
+s:recipe("accel.optim.swa_utils.SWALR", {
+  base = function() return { swa_lr = 0.05 } end,
+  run = function(call)
+    local opt = accel.optim.SGD({ accel.ones(1, { requires_grad = true }) }, { lr = 0.5 })
+    opt.param_groups[1].initial_lr = 0.5
+    local schedule, list = call(opt), {}
+    for i = 1, 6 do
+      list[i] = opt.param_groups[1].lr
+      opt:step()
+      schedule:step()
+    end
+    return list
+  end,
+  values = { swa_lr = { 0.1 }, anneal_epochs = { 3 }, anneal_strategy = { "linear" }, last_epoch = { 2 } },
+})
 s:finish()

@@ -3,7 +3,7 @@
 -- cases(op) is an error for an op that none of them knows.
 --
 -- A case: {label =, inputs = {spec...}, call = function(f, t...) -> results, grad = false: no gradients, fd
--- = false: not differentiable by differences, ints = false: no integer dtypes are tried, loss = factor on
+-- = false: not differentiable by differences, once = true: no second derivative, ints = false: no integer dtypes are tried, loss = factor on
 -- the bars of short dtypes, floor = least scale of errors (sums that cancel), wide_result = true: in a
 -- dtype of its own, single = true: computed in f32 whatever the dtype, random = true,
 -- needs_contiguous = true, big = true: for threads only, meta = false: the meta device cannot know the

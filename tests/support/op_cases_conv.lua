@@ -111,6 +111,30 @@ L.max_pool2d = {
   case("empty batch", { real(0, 2, 4, 4) }, args(2)),
   big(args(3, { stride = 2, padding = 1 }), real(6, 12, 41, 37)),
 }
+L.max_pool3d = {
+  case("plain", { real(1, 2, 4, 4, 4) }, args(2)),
+  case("uneven, indices", { real(1, 1, 5, 6, 4) },
+    args({ 2, 3, 2 }, { stride = { 1, 2, 2 }, padding = { 1, 1, 0 }, dilation = { 2, 1, 1 }, return_indices = true })),
+  case("unbatched, ceil", { real(1, 5, 3, 5) }, args(2, { ceil_mode = true })),
+  case("empty batch", { real(0, 2, 4, 4, 4) }, args(2)),
+  big(args(3, { stride = 2, padding = 1 }), real(2, 6, 19, 21, 17)),
+}
+L.avg_pool3d = {
+  case("padded", { real(1, 2, 4, 4, 3) }, args({ 3, 2, 2 }, { stride = 2, padding = { 1, 1, 0 } })),
+  case("unbatched, ceil, exclude", { real(1, 5, 4, 5) },
+    args(3, { stride = 2, padding = 1, ceil_mode = true, count_include_pad = false })),
+  case("divisor", { real(1, 1, 3, 4, 3) }, args(2, { divisor_override = 3 })),
+  case("empty batch", { real(0, 2, 4, 4, 4) }, args(2)),
+  big(args(3, { stride = 2, padding = 1 }), real(2, 6, 19, 21, 17)),
+}
+L.adaptive_max_pool3d = {
+  case("indices", { real(1, 2, 5, 4, 3) }, args({ 2, 3, 1 }, true)),
+  case("unbatched", { real(2, 3, 4, 4) }, args(2)),
+}
+L.adaptive_avg_pool3d = {
+  case("plain", { real(1, 2, 5, 4, 3) }, args { 2, 3, 1 }),
+  case("wider, unbatched", { real(2, 2, 3, 2) }, args(3)),
+}
 L.avg_pool1d = {
   case("plain", { real(2, 3, 6) }, args(2)),
   case("padded", { real(1, 2, 7) }, args(3, { stride = 2, padding = 1 })),

@@ -80,6 +80,39 @@ L.cosine_embedding_loss = {
   case("rows", { real(4, 3), real(4, 3), index(2, 4) }, { call = sign(3), ints = false, loss = 8 }),
   case("one", { real(3), real(3), index(2) }, { call = sign(3), ints = false, loss = 8 }),
 }
+L.soft_margin_loss = {
+  case("mean", { real(3, 4), real(3, 4) }, { ints = false, loss = 4 }),
+  case("rank 0, none", { real(), real() }, { args = { { reduction = "none" } }, ints = false, loss = 4 }),
+}
+L.multi_margin_loss = {
+  case("mean", { real(3, 4), index(4, 3) }, { ints = false, loss = 4, roundings = 4 }),
+  case("squared, weighted", { real(3, 4), index(4, 3), real(4) }, {
+    call = function(f, x, t, w) return f(x, t, { p = 2, margin = 1.5, weight = w, reduction = "none" }) end, ints = false, loss = 8, roundings = 4,
+  }),
+  case("one row", { real(4), index(4) }, { args = { { reduction = "sum" } }, ints = false, loss = 4, roundings = 4 }),
+}
+L.multilabel_margin_loss = {
+  case("mean", { real(3, 4), index(4, 3, 4) }, { ints = false, loss = 8, roundings = 4 }),
+  case("up to -1", { real(3, 4), index(4, 3, 4) }, {
+    call = function(f, x, t) return f(x, t - 1, { reduction = "none" }) end, ints = false, loss = 8, roundings = 4,
+  }),
+  case("one row", { real(4), index(4, 4) }, { ints = false, loss = 8, roundings = 4 }),
+}
+L.multilabel_soft_margin_loss = {
+  case("mean", { real(3, 4), real(3, 4) }, { ints = false, loss = 4, roundings = 4 }),
+  case("weighted, none", { real(3, 4), real(3, 4), real(4) }, {
+    call = function(f, x, t, w) return f(x, t, { weight = w, reduction = "none" }) end, ints = false, loss = 4, roundings = 4,
+  }),
+}
+-- No second derivative, as in PyTorch.
+L.ctc_loss = {
+  case("rows", { real(5, 3, 4), index(4, 3, 2), index(6, 3), index(3, 3) }, {
+    args = { { blank = 3, reduction = "none", zero_infinity = true } }, ints = false, loss = 8, once = true, wide_result = true,
+  }),
+  case("mean", { real(9, 2, 4), index(3, 2, 2), index(3, 2), index(3, 2) }, {
+    call = function(f, x, t, i, l) return f(x, t, i + 7, l, 3) end, ints = false, loss = 8, once = true, wide_result = true,
+  }),
+}
 L.triplet_margin_loss = {
   case("mean", { real(4, 3), real(4, 3), real(4, 3) }, { args = { { margin = 9.0 } }, ints = false, loss = 8 }),
   case("swap", { real(4, 3), real(4, 3), real(4, 3) }, {

@@ -1,4 +1,5 @@
 -- Cases of products in other clothes, and of linear algebra: see op_cases.lua.
+local accel = require "accel"
 local c = require "op_cases"
 local real, range, case, args, big = c.real, c.range, c.case, c.args, c.big
 
@@ -131,13 +132,82 @@ for _, k in ipairs { case("complete", { real(4, 2) }, factors "complete"), case(
 end
 for _, k in ipairs(L.qr) do k.full_rank = true end -- of equal columns the later ones have no direction of their own
 
--- vectors have free signs: svd_test.lua looks at them
+-- Vectors have free signs, and those of equal values are free: gradients go through the values and through products that do
+-- not depend on signs. svd_test.lua and eigh_test.lua look at the vectors.
 local function singular(f, x) return (select(2, f(x))) end
+local function directions(f, x)
+  local u, s, vh = f(x)
+  return s, u * u, vh * vh, u:matmul(vh)
+end
 L.svd = {}
 for _, shape in ipairs { { 3, 3 }, { 4, 2 }, { 2, 4 }, { 2, 2, 3, 2 }, { 3, 1 }, { 0, 3 } } do
-  table.insert(L.svd, case(table.concat(shape, " x "), { real(table.unpack(shape)) }, { loss = 64, floor = 1, ints = false, call = singular }))
+  local more = { loss = 64, floor = 1, ints = false, full_rank = true, call = singular }
+  table.insert(L.svd, case(table.concat(shape, " x "), { real(table.unpack(shape)) }, more))
 end
-for _, k in ipairs(L.svd) do k.grad, k.full_rank = false, true end
+for _, shape in ipairs { { 3, 3 }, { 4, 2 }, { 2, 3 } } do
+  local more = { loss = 512, roundings = 4, floor = 1, ints = false, full_rank = true, call = directions }
+  table.insert(L.svd, case(table.concat(shape, " x ") .. ", vectors", { real(table.unpack(shape)) }, more))
+end
+-- A symmetric matrix of any: what lies above the diagonal is not read otherwise.
+local function spectrum(uplo, vectors)
+  return { loss = 512, roundings = 4, floor = 1, ints = false, full_rank = true, call = function(f, x)
+    local w, v = f(x + x:transpose(-1, -2), uplo)
+    if vectors then return w, v * v end
+    return w
+  end }
+end
+L.eigh = {
+  case("values", { real(3, 3) }, spectrum "L"),
+  case("vectors", { real(3, 3) }, spectrum("U", true)),
+  case("batch", { real(2, 2, 2, 2) }, spectrum("L", true)),
+  case("one", { real(1, 1) }, spectrum "L"),
+  case("empty", { real(0, 2, 2) }, spectrum "L"),
+  case("nothing", { real(0, 0) }, spectrum "L"),
+  big(spectrum "L", real(3, 24, 24)),
+}
+local function definite(upper)
+  return { loss = 64, roundings = 4, floor = 1, ints = false, full_rank = true, call = function(f, x)
+    local n = x.shape[x.ndim]
+    return (f(x:matmul(x:transpose(-1, -2)) + 4 * accel.eye(n, { dtype = x.dtype, device = x.device }), upper))
+  end }
+end
+L.cholesky_ex = {
+  case("lower", { real(3, 3) }, definite(false)),
+  case("upper", { real(3, 3) }, definite(true)),
+  case("batch", { real(2, 2, 2, 2) }, definite(false)),
+  case("empty", { real(0, 2, 2) }, definite(false)),
+  case("nothing", { real(0, 0) }, definite(false)),
+  big(definite(false), range(-0.1, 0.1, 2, 70, 70)),
+}
+-- The diagonal is large, so that pivots do not change by small differences.
+local function lu(pivot)
+  return { loss = 64, roundings = 4, floor = 1, ints = false, full_rank = true, call = function(f, x)
+    local eye = accel.eye(x.shape[x.ndim - 1], x.shape[x.ndim], { dtype = x.dtype, device = x.device })
+    return (f(x + eye * 6, pivot))
+  end }
+end
+L.lu_factor_ex = {
+  case("square", { real(3, 3) }, lu(true)),
+  case("tall", { real(4, 2) }, lu(true)),
+  case("wide", { real(2, 4) }, lu(true)),
+  case("no exchanges", { real(3, 3) }, lu(false)),
+  case("batch", { real(2, 2, 2, 2) }, lu(true)),
+  case("empty", { real(0, 2, 2) }, lu(true)),
+  case("no rows", { real(0, 3) }, lu(true)),
+  big(lu(true), range(-0.1, 0.1, 2, 70, 70)),
+}
+local function solved()
+  return { loss = 64, roundings = 4, floor = 1, ints = false, full_rank = true, call = function(f, a, b)
+    return (f(a + 6 * accel.eye(a.shape[a.ndim], { dtype = a.dtype, device = a.device }), b))
+  end }
+end
+L.solve_ex = {
+  case("matrix", { real(3, 3), real(3, 2) }, solved()),
+  case("broadcast", { real(2, 1, 2, 2), real(3, 2, 2) }, solved()),
+  case("empty", { real(3, 3), real(3, 0) }, solved()),
+  case("nothing", { real(0, 0), real(0, 2) }, solved()),
+  big(solved(), range(-0.1, 0.1, 2, 70, 70), real(2, 70, 40)),
+}
 
 local function solve(upper, left, unit)
   return { loss = 16, ints = false, call = function(f, a, b) return f(a, b, upper, left, unit) end }

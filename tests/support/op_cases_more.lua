@@ -18,7 +18,7 @@ L.floor_divide = {
   case("empty", { real(0, 3), range(1, 2, 3) }, { fd = false }),
   big({ fd = false }, real(300, 257), range(0.4, 3, 257)),
 }
-for _, name in ipairs { "bitwise_and", "bitwise_or", "bitwise_xor" } do
+for _, name in ipairs { "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift" } do
   L[name] = {
     case("integers", { index(100, 3, 4), index(100, 3, 4) }),
     case("bool", { mask(3, 4), mask(4) }),

@@ -1,7 +1,7 @@
 -- Cases of ops that move pieces: flips, repeats, slices, padding, resizing, and writes by index. See op_cases.lua.
 local accel = require "accel"
 local c = require "op_cases"
-local real, index, mask = c.real, c.index, c.mask
+local real, range, constant, index, mask = c.real, c.range, c.constant, c.index, c.mask
 local case, args, big = c.case, c.args, c.big
 
 local L = {}
@@ -169,12 +169,27 @@ L.interpolate = {
   case("trilinear", { real(1, 1, 2, 3, 4) }, to({ 3, 2, 5 }, "trilinear")),
   case("area", { real(1, 2, 5, 7) }, to({ 2, 3 }, "area")),
   case("area, up", { real(1, 1, 3) }, to(5, "area")),
+  case("antialias, down", { real(1, 2, 7, 9) }, args({ 3, 4 }, { mode = "bilinear", antialias = true })),
+  case("antialias, cubic", { real(1, 1, 8, 5) }, args({ 3, 7 }, { mode = "bicubic", antialias = true })),
+  case("recomputed", { real(1, 1, 5) }, args { scale_factor = 1.7, mode = "linear", recompute_scale_factor = true }),
   case("empty", { real(0, 2, 3) }, to(5)),
   big(by(2), real(2, 3, 60, 70)),
   big(to({ 111, 97 }, "bilinear"), real(2, 3, 60, 70)),
   big(to({ 31, 40 }, "bicubic", true), real(2, 3, 60, 70)),
 }
 for _, k in ipairs(L.interpolate) do k.loss = 8 end
+
+local function sampled(options) return { args = { options }, ints = false, loss = 8 } end
+-- coordinates up to 1.3, where x is 2 to 5 wide: far from the corners of the weights
+L.grid_sample = {
+  case("bilinear", { real(2, 2, 3, 4), range(-1.3, 1.3, 2, 2, 3, 2) }, sampled()),
+  case("border", { real(1, 2, 4, 3), range(-1.3, 1.3, 1, 2, 2, 2) }, sampled { padding_mode = "border", align_corners = true }),
+  case("nearest", { real(1, 2, 4, 3), constant(-1.3, 1.3, 1, 2, 2, 2) }, sampled { mode = "nearest", padding_mode = "reflection" }),
+  case("bicubic", { real(1, 2, 4, 5), range(-1.3, 1.3, 1, 2, 2, 2) }, sampled { mode = "bicubic", padding_mode = "reflection" }),
+  case("three dims", { real(1, 2, 2, 3, 4), range(-1.3, 1.3, 1, 2, 1, 2, 3) }, sampled { padding_mode = "reflection" }),
+  case("empty", { real(0, 2, 3, 4), range(-1, 1, 0, 2, 3, 2) }, sampled()),
+  big(sampled(), real(2, 11, 30, 33), range(-1.3, 1.3, 2, 25, 31, 2)),
+}
 
 -- ---- written by index ----
 L.scatter = {
@@ -200,6 +215,7 @@ L.index_fill = {
   case("rows", { real(4, 3), index(4, 3) }, filled(1)),
   case("columns", { real(2, 3, 4), index(4, 2) }, filled(-1)),
   case("nothing", { real(2, 4), index(4, 0) }, filled(2)),
+  case("tensor", { real(2, 3), index(3, 2), real() }, { call = function(f, x, i, v) return f(x, 2, i, v) end, floor = 8 }),
   big(filled(2), real(100, 330), index(330, 100)),
 }
 local function named(dims)

@@ -90,6 +90,13 @@ L.mT = {
   case("batch", { real(2, 3, 4) }),
   case("empty", { real(0, 2) }),
 }
+L.adjoint = L.mT
+L.as_strided = { -- of contiguous inputs: gradients need them
+  case("overlapping", { real(6) }, { call = function(f, x) return f(x:contiguous(), { 3, 2 }, { 1, 2 }) end }),
+  case("repeated", { real(3) }, { call = function(f, x) return f(x:contiguous(), { 2, 4 }, { 1, 0 }) end }),
+  case("matrix", { real(3, 4) }, { call = function(f, x) return f(x:contiguous(), { 2, 2 }, { 5, 1 }, 1) end }),
+  case("empty", { real(0, 2) }, { call = function(f, x) return f(x:contiguous(), { 2, 0 }, { 1, 1 }) end }),
+}
 L.narrow = {
   case("middle", { real(4, 3) }, args(1, 2, 2)),
   case("last", { real(2, 4) }, args(-1, -2, 2)),

@@ -33,6 +33,11 @@ AC_API ac_status ac_tensor_set_grad_slot(ac_tensor *t, ac_tensor *view, ac_err *
 /* keep ->grad of a non-leaf. GRAD when it needs none */
 AC_API ac_status ac_tensor_retain_grad(ac_tensor *t, ac_err *e);
 /* Shares the storage, no history. */
+AC_API bool ac_tensor_retains_grad(const ac_tensor *t); /* of a tensor that is not a leaf */
+/* The leaf t gets the memory and strides of src: it stays the same parameter, and its gradient,
+ * hooks and box stay. The shape must be equal, and after a backward the dtype and device as well. A
+ * write is not recorded, and saved tensors of t keep the memory that they had. */
+AC_API ac_status ac_tensor_set_data(ac_tensor *t, const ac_tensor *src, ac_err *e);
 AC_API ac_status ac_tensor_detach(ac_tensor *t, ac_tensor **out, ac_err *e);
 /* "mul", "AccumulateGrad", or NULL for tensors without history. */
 AC_API const char *ac_tensor_grad_fn_name(const ac_tensor *t);

@@ -53,6 +53,10 @@ typedef struct ac_expr {
   ac_tensor *small[12];
 } ac_expr;
 
+/* An op on complex tensors in terms of others, called with the op itself: fills out (borrowed from
+ * x), returns the number of results. */
+typedef int (*ac_complex_fn)(ac_expr *x, const ac_op *op, const ac_value *args, ac_tensor **out);
+
 /* One node's backward in flight. Indices count the signature's parameters. dims are resolved. */
 typedef struct ac_grad {
   ac_expr x; /* first: &g->x builds calls */
@@ -65,6 +69,9 @@ typedef struct ac_grad {
   ac_tensor **din; /* by edge: use ac_grad_set */
 } ac_grad;
 
+/* An op on complex tensors: refused, its own rules and kernel take them, or the kernel gets each
+ * complex tensor as floats with a further dim of two. */
+enum { AC_COMPLEX_NONE = 0, AC_COMPLEX_NATIVE, AC_COMPLEX_PAIRS };
 enum { AC_CAST_NONE = 0, AC_CAST_LOWER, AC_CAST_F32, AC_CAST_PROMOTE }; /* autocast class */
 #define AC_SAVE_IN(i) (1u << (i))
 #define AC_SAVE_OUT(i) (1u << (24 + (i))) /* of the first 8 results */
@@ -116,6 +123,17 @@ typedef struct ac_op_desc {
    * result of as many bytes gets its layout. Views of their bytes are always possible. All other
    * ops refuse them. */
   uint32_t quantized;
+  /* Runs instead of the op if a tensor or dtype among its arguments is complex. With neither this
+   * nor complex_as such a call is refused, but views of one dtype always work. */
+  ac_complex_fn on_complex;
+  uint8_t complex_as; /* AC_COMPLEX_* */
+  /* Further names of the op, separated by blanks: "concat concatenate". Each is a function and a
+   * method of scripts as well, and with .inplace so is each followed by an underscore. Records,
+   * profiles and errors have the op's own name. */
+  const char *alias;
+  /* With .inplace: <name>_ runs the op and copies its result into the first argument, because the
+   * kernel cannot write there. Ops that are only .composed always do. */
+  bool copy_back;
 } ac_op_desc;
 
 #define AC_OP(op_name, ...)             \

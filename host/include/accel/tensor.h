@@ -17,7 +17,7 @@ extern "C" {
 #define AC_MAX_DIMS 16
 
 /* X(NAME, name, PyTorch's name, bytes, class): class f = float, i = integer, b = bool, s = storage
- * only */
+ * only, c = complex: real and imaginary part of f32 or f64, next to each other */
 #define AC_DTYPE_LIST(X)                         \
   X(F64, "f64", "float64", 8, 'f')               \
   X(F32, "f32", "float32", 4, 'f')               \
@@ -32,7 +32,9 @@ extern "C" {
   X(U16, "u16", "uint16", 2, 's')                \
   X(U32, "u32", "uint32", 4, 's')                \
   X(F8_E4M3, "f8_e4m3", "float8_e4m3fn", 1, 's') \
-  X(F8_E5M2, "f8_e5m2", "float8_e5m2", 1, 's')
+  X(F8_E5M2, "f8_e5m2", "float8_e5m2", 1, 's')   \
+  X(C64, "c64", "complex64", 8, 'c')             \
+  X(C128, "c128", "complex128", 16, 'c')
 
 typedef enum ac_dtype {
 #define AC_X(name, s, t, bytes, cls) AC_##name,
@@ -43,8 +45,9 @@ typedef enum ac_dtype {
 
 AC_API const char *ac_dtype_name(ac_dtype d);
 AC_API size_t ac_dtype_bytes(ac_dtype d);
-AC_API bool ac_dtype_is_float(ac_dtype d); /* f64 f32 f16 bf16 */
-AC_API bool ac_dtype_is_int(ac_dtype d);   /* i64 i32 i16 i8 u8, not bool */
+AC_API bool ac_dtype_is_float(ac_dtype d);   /* f64 f32 f16 bf16 */
+AC_API bool ac_dtype_is_int(ac_dtype d);     /* i64 i32 i16 i8 u8, not bool */
+AC_API bool ac_dtype_is_complex(ac_dtype d); /* c64 c128 */
 /* "f32", "float32", "float", "half", ...: false when no dtype has that name. */
 AC_API bool ac_dtype_find(const char *name, ac_dtype *out);
 

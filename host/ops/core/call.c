@@ -24,6 +24,7 @@ typedef struct arg_flags {
   /* an argument that requires gradients, or is a view and may be stale: autograd has to check it */
   bool recording;
   bool laid_out; /* a storage with a layout: the tensor may be quantised */
+  bool complex;  /* a complex tensor or dtype */
 } arg_flags;
 
 static ac_status null_argument(int i, ac_err *e) {
@@ -59,6 +60,7 @@ static inline ac_status see_tensor(const ac_ctx *c, const ac_tensor *t, int i, b
   if (t == NULL) return null_argument(i, e);
   s->provided |= t->storage->provider != NULL;
   s->laid_out |= t->storage->layout != NULL;
+  s->complex |= aci_is_complex(t);
   s->recording |= t->grad_fn != NULL || (t->flags & (ACI_T_REQUIRES_GRAD | ACI_T_VIEW)) != 0;
   ac_device *d = *dev;
   if (d == NULL) *dev = t->device;
@@ -113,6 +115,8 @@ static ac_status look(ac_frame *f, arg_flags *s, ac_err *e) {
       if (v->scalar.kind == AC_SCALAR_NONE) return null_argument(i, e);
     } else if (v->kind == AC_T_DEVICE && dev == NULL) {
       dev = v->device;
+    } else if (v->kind == AC_T_DTYPE) {
+      s->complex |= v->dtype >= AC_C64;
     }
   }
   f->device = dev != NULL ? dev : ac_ctx_default_device(f->ctx);
@@ -174,20 +178,28 @@ static void release(ac_tensor *t, bool written) {
   if (s->provider != NULL) s->provider->release(s, written);
 }
 
-/* In place: the shape rule made an output of the promoted shape and dtype, which must equal the
- * first argument's. */
-static ac_status take_inplace(ac_frame *f, ac_err *e) {
-  ac_tensor *x = f->args[0].tensor, *o = f->out[0];
+/* Whether a result may be written into x in place: the shapes must be equal, and the dtype no
+ * narrower kind. */
+static ac_status check_result(const ac_tensor *x, const ac_tensor *o, ac_err *e) {
   char a[128], b[128];
   if (o != x && !aci_same_shape(o, x))
     return AC_FAIL(e, SHAPE, "the result has shape %s but the tensor written in place has %s",
                    aci_shape_str(o->ndim, o->shape, a, sizeof a),
                    aci_shape_str(x->ndim, x->shape, b, sizeof b));
-  bool lossy = (ac_dtype_is_float((ac_dtype)o->dtype) && !ac_dtype_is_float((ac_dtype)x->dtype)) ||
+  bool lossy = (aci_is_complex(o) && !aci_is_complex(x)) ||
+               (ac_dtype_is_float((ac_dtype)o->dtype) && !ac_dtype_is_float((ac_dtype)x->dtype)) ||
                (o->dtype != AC_BOOL && x->dtype == AC_BOOL);
   if (lossy)
     return AC_FAIL(e, DTYPE, "the result is %s and cannot be written in place into %s",
                    ac_dtype_name((ac_dtype)o->dtype), ac_dtype_name((ac_dtype)x->dtype));
+  return AC_OK;
+}
+
+/* In place: the shape rule made an output of the promoted shape and dtype, which must equal the
+ * first argument's. */
+static ac_status take_inplace(ac_frame *f, ac_err *e) {
+  ac_tensor *x = f->args[0].tensor, *o = f->out[0];
+  AC_TRY(check_result(x, o, e));
   if (o != x) {
     ac_tensor_release(o);
     ac_tensor_retain(x);
@@ -330,6 +342,8 @@ ac_status aci_frame_size(ac_frame *f, int result, int ndim, const int64_t *shape
 }
 
 static ac_status run_kernel(ac_frame *f, ac_kernel k, bool provided, ac_err *e) {
+  if (__builtin_expect(f->desc->complex_as == AC_COMPLEX_PAIRS, 0) && aci_is_complex(f->out[0]))
+    return aci_complex_kernel(f, k, e);
   if (__builtin_expect(!provided, 1) || aci_fuse_takes(f)) return k(f, e);
   AC_TRY(acquire_all(f, e));
   ac_status st = k(f, e);
@@ -430,6 +444,29 @@ static ac_status run_fallback(ac_frame *f, ac_value *args, ac_value *results, in
   return missing_kernel(f, e);
 }
 
+/* The in-place form of an op whose kernel cannot write its argument: the op, and a copy of its
+ * result. If gradients are recorded the op gets a clone, since it may save its argument, which the
+ * copy overwrites. */
+static ac_status run_copied(ac_ctx *c, const ac_op *op, ac_value *args, ac_value *results,
+                            int *n_results, ac_expr *x, ac_err *e) {
+  ac_value into[3] = {args[0]};
+  ac_tensor *t = args[0].tensor;
+  if (t == NULL) return null_argument(0, e);
+  const ac_op *copy = ac_op_find(c, "copy_");
+  if (c->grad_enabled && t->grad_fn != NULL)
+    args[0].tensor = ac_expr_call(x, ac_op_find(c, "clone"), into, NULL, 0);
+  if (args[0].tensor == NULL) return x->st;
+  into[1] =
+      (ac_value){.kind = AC_T_TENSOR, .tensor = ac_expr_call(x, aci_op_base(c, op), args, NULL, 0)};
+  if (into[1].tensor == NULL) return x->st;
+  AC_TRY(check_result(t, into[1].tensor, e));
+  if (ac_expr_call(x, copy, into, NULL, 0) == NULL) return x->st;
+  ac_tensor_retain(t);
+  results[0] = (ac_value){.kind = AC_T_TENSOR, .tensor = t};
+  *n_results = 1;
+  return AC_OK;
+}
+
 /* A call with a shape rule, its arguments complete and cast. Results move from f->out to `results`
  * only at the end, after recording. On failure ac_call releases the results in f->out. args is the
  * caller's copy and may be changed. x owns replaced arguments. */
@@ -437,11 +474,15 @@ static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_resu
                      ac_err *e) {
   ac_ctx *c = f->ctx;
   const ac_op *op = f->op;
-  arg_flags seen = {false, false, false};
+  arg_flags seen = {false, false, false, false};
   if (__builtin_expect(op->desc->device_copies != 0, 0)) AC_TRY(copy_to_device(f, args, x));
   if (__builtin_expect(op->plain_args, 0)) AC_TRY(make_plain(f, args, x));
   AC_TRY(look(f, &seen, e));
   if (__builtin_expect(seen.laid_out, 0)) AC_TRY(check_quantized(f, e));
+  if (__builtin_expect(seen.complex, 0)) {
+    if (aci_complex_replaces(op)) return aci_complex_run(c, op, args, results, n_results, e);
+    AC_TRY(aci_complex_cast_args(f, args, x, e));
+  }
   /* not the device's: a tensor may come from another context, whose team may be freed already */
   f->team = c->team;
   if (__builtin_expect(op->kernel[f->device->kind] == NULL, 0)) { /* a view's as well */
@@ -521,12 +562,19 @@ ac_status ac_call(ac_ctx *c, const ac_op *op, const ac_value *args, ac_value *re
 
   ac_expr x; /* holds temporaries of this call: casts, copies of overlapping inputs */
   ac_expr_init(&x, c, e);
+  if (__builtin_expect(op->inplace && (d->copy_back || d->shape == NULL), 0)) {
+    st = run_copied(c, op, copy, results, n_results, &x, e);
+    if (st != AC_OK && e != NULL) e->op[0] = 0;
+    goto done;
+  }
   if (__builtin_expect(c->autocast_on, 0) && c->cast != NULL) {
     st = c->cast(c, op, copy, &x, e);
     if (st != AC_OK) goto done;
   }
   if (d->shape == NULL) { /* composed only: the inner calls check, allocate and record */
-    st = run_composed(c, op, copy, results, n_results, e);
+    st = __builtin_expect(aci_complex_among(copy, n), 0)
+             ? aci_complex_run(c, op, copy, results, n_results, e)
+             : run_composed(c, op, copy, results, n_results, e);
     /* errors name the op that was called, not one it is composed of */
     if (st != AC_OK && e != NULL) e->op[0] = 0;
     goto done;

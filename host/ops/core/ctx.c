@@ -122,12 +122,44 @@ int aci_ctx_n_ops(const ac_ctx *c) { return c->n_ops; }
 const ac_op *aci_ctx_op(const ac_ctx *c, int i) { return c->ops[i]; }
 const char *ac_op_name(const ac_op *op) { return op->name; }
 
-const ac_op *ac_op_find(ac_ctx *c, const char *name) {
+static ac_op *find(const ac_ctx *c, const char *name) {
   uint32_t p = hash_name(name, strlen(name)) & c->op_hash_mask;
   for (; c->op_hash[p]; p = (p + 1) & c->op_hash_mask)
     if (strcmp(c->ops[c->op_hash[p] - 1]->name, name) == 0) return c->ops[c->op_hash[p] - 1];
   return NULL;
 }
+
+/* Whether a word of n bytes is among these names, separated by blanks. */
+static bool has_word(const char *names, const char *word, size_t n) {
+  for (const char *at = names; n > 0 && (at = strstr(at, word)) != NULL; at++)
+    if ((at == names || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0')) return true;
+  return false;
+}
+
+/* The op of which this is another name (.alias). They are looked up one after the other: only the
+ * first use of a name comes here. */
+static ac_op *find_alias(const ac_ctx *c, const char *name) {
+  char word[sizeof c->ops[0]->name];
+  const size_t n = strlen(name);
+  if (n >= sizeof word) return NULL;
+  for (int i = 0; i < c->n_ops; i++) {
+    const ac_op *op = c->ops[i];
+    if (op->desc->alias == NULL) continue;
+    const size_t m = op->inplace && n > 0 && name[n - 1] == '_' ? n - 1 : n;
+    if (op->inplace && m == n) continue;
+    memcpy(word, name, m);
+    word[m] = '\0';
+    if (has_word(op->desc->alias, word, m)) return c->ops[i];
+  }
+  return NULL;
+}
+
+const ac_op *ac_op_find(ac_ctx *c, const char *name) {
+  const ac_op *op = find(c, name);
+  return op != NULL ? op : find_alias(c, name);
+}
+
+const ac_op *aci_op_base(const ac_ctx *c, const ac_op *op) { return find(c, op->desc->name); }
 
 /* Checks a descriptor that a program made. Fills *taken with its copy of today's size. */
 static ac_status check_desc(const ac_op_desc *d, ac_op_desc *taken, ac_err *e) {

@@ -188,6 +188,8 @@ ac_status aci_op_parse(const ac_op *op, ac_err *e);
 ac_status aci_ctx_usable(ac_ctx *c, ac_err *e);
 /* Room for n tensors that lives as long as the expression. NULL without memory. */
 ac_tensor **aci_expr_list(ac_expr *x, int n);
+/* The op of which this is the in-place form. */
+const ac_op *aci_op_base(const ac_ctx *c, const ac_op *op);
 /* Every op, for listings: i in 0..n-1. */
 int aci_ctx_n_ops(const ac_ctx *c);
 const ac_op *aci_ctx_op(const ac_ctx *c, int i);

@@ -33,15 +33,22 @@ ac_status ac_frame_out_strided(ac_frame *f, ac_dtype dt, int ndim, const int64_t
 
 ac_status ac_frame_view(ac_frame *f, int arg, int ndim, const int64_t *shape, const int64_t *stride,
                         int64_t offset, ac_err *e) {
+  return aci_frame_view_as(f, arg, (ac_dtype)f->args[arg].tensor->dtype, ndim, shape, stride,
+                           offset, e);
+}
+
+ac_status aci_frame_view_as(ac_frame *f, int arg, ac_dtype dt, int ndim, const int64_t *shape,
+                            const int64_t *stride, int64_t offset, ac_err *e) {
   const ac_tensor *x = f->args[arg].tensor;
   AC_TRY(aci_shape_check(ndim, shape, e));
   int64_t span = aci_span(ndim, shape, stride), end;
   if (offset < 0 || span < 0 || __builtin_add_overflow(offset, span, &end) ||
       /* no elements: anywhere */
-      (span > 0 && (uint64_t)end > x->storage->bytes / aci_dsize((ac_dtype)x->dtype)))
+      (span > 0 && (uint64_t)end > x->storage->bytes / aci_dsize(dt)))
     return AC_FAIL(e, INTERNAL, "the view would leave the memory of its tensor");
   ac_tensor *t = aci_tensor_alias(x, ndim, shape, stride, offset);
   if (t == NULL) return AC_FAIL(e, OOM, "no memory for a tensor's head");
+  t->dtype = dt;
   t->flags |= ACI_T_VIEW;
   if ((aci_is_leaf(x) && aci_requires_grad(x)) || (x->flags & ACI_T_LEAF_VIEW))
     t->flags |= ACI_T_LEAF_VIEW;

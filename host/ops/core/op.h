@@ -4,6 +4,7 @@
 #define ACI_OPS_OP_H
 #include "accel/opdef.h"
 #include "accel/ops.h" /* generated */
+#include "ops/core/complex.h"
 #include "ops/core/dynamic.h"
 #include "ops_x.h" /* generated */
 #include "tensor/tensor_impl.h"
@@ -31,6 +32,9 @@ static inline int64_t aci_scalar_i(ac_scalar s) {
   return s.kind == AC_SCALAR_FLOAT ? (int64_t)s.f : s.i;
 }
 
+/* Next output is a view of argument arg as another dtype: strides and offset count its elements. */
+ac_status aci_frame_view_as(ac_frame *f, int arg, ac_dtype dt, int ndim, const int64_t *shape,
+                            const int64_t *stride, int64_t offset, ac_err *e);
 /* Common shape rules: output like argument 0, in its dtype. */
 ac_status aci_shape_like0(ac_frame *f, ac_err *e);
 /* A factor such as alpha: for integers it must be one, or it would be cut to 0. DTYPE names the

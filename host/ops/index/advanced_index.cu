@@ -271,7 +271,9 @@ static ac_status index_put(ac_frame *f, ac_err *e) {
   return write(f, 1, 4, v->kind == AC_T_TENSOR ? v->tensor : NULL, -1, &v->scalar, f->args[3].b, e);
 }
 static ac_status index_fill(ac_frame *f, ac_err *e) {
-  return write(f, 2, 1, NULL, -1, &f->args[3].scalar, false, e);
+  ac_scalar value = f->args[3].scalar;
+  if (f->args[3].kind == AC_T_TENSOR) AC_TRY(ac_tensor_item(f->args[3].tensor, 0, &value, e));
+  return write(f, 2, 1, NULL, -1, &value, false, e);
 }
 static ac_status index_copy(ac_frame *f, ac_err *e) {
   const ac_tensor *x = f->args[0].tensor, *index = f->args[2].tensor;

@@ -78,4 +78,5 @@ static void grad(ac_grad *g) {
 }
 
 AC_OP(cat, .sig = "cat(tensors: tensors, dim: dim = 0) -> tensor", .shape = shape, .cpu = cpu,
-      .any_device = true, .grad = grad, .autocast = AC_CAST_PROMOTE);
+      .any_device = true, .grad = grad, .autocast = AC_CAST_PROMOTE, .alias = "concat concatenate",
+      .on_complex = aci_complex_parts);

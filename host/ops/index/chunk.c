@@ -39,4 +39,4 @@ static void grad(ac_grad *g) {
 }
 
 AC_OP(chunk, .sig = "chunk(x: tensor, chunks: int, dim: dim = 0) -> tensors", .shape = shape,
-      .grad = grad);
+      .grad = grad, .alias = "unsafe_chunk", .complex_as = AC_COMPLEX_NATIVE);

@@ -84,4 +84,5 @@ AC_OP(
     diagonal_backward,
     .sig =
         "diagonal_backward(dy: tensor, shape: shape, offset: int, dim1: dim, dim2: dim) -> tensor",
-    .shape = shape_back, .cpu = cpu_back, .any_device = true, .grad = grad_back, .hidden = true);
+    .shape = shape_back, .cpu = cpu_back, .any_device = true, .grad = grad_back, .hidden = true,
+    .on_complex = aci_complex_parts);

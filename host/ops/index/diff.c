@@ -27,4 +27,5 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(diff, .sig = "diff(x: tensor, n: int = 1, dim: dim = -1) -> tensor", .composed = composed);
+AC_OP(diff, .sig = "diff(x: tensor, n: int = 1, dim: dim = -1) -> tensor", .composed = composed,
+      .on_complex = aci_complex_composed);

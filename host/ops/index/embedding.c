@@ -89,8 +89,9 @@ static void grad_back(ac_grad *g) {
 }
 
 AC_OP(embedding, .sig = "embedding(ids: tensor, weight: tensor, padding_idx: int?) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(0));
+      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(0),
+      .on_complex = aci_complex_parts);
 AC_OP(embedding_backward,
       .sig = "embedding_backward(dy: tensor, ids: tensor, rows: int, padding_idx: int?) -> tensor",
       .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .save = AC_SAVE_IN(1),
-      .hidden = true);
+      .hidden = true, .on_complex = aci_complex_parts);

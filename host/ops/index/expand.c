@@ -25,4 +25,5 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 
 static void grad(ac_grad *g) { ac_grad_set(g, 0, ac_grad_reduce_to(g, 0, g->dout[0])); }
 
-AC_OP(expand, .sig = "expand(x: tensor, shape: shape) -> view(x)", .shape = shape, .grad = grad);
+AC_OP(expand, .sig = "expand(x: tensor, shape: shape) -> view(x)", .shape = shape, .grad = grad,
+      .alias = "broadcast_to");

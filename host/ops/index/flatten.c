@@ -37,4 +37,4 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
 }
 
 AC_OP(flatten, .sig = "flatten(x: tensor, start_dim: dim = 0, end_dim: dim = -1) -> tensor",
-      .composed = composed);
+      .composed = composed, .alias = "ravel", .on_complex = aci_complex_composed);

@@ -30,4 +30,4 @@ static void grad(ac_grad *g) {
 }
 
 AC_OP(flip, .sig = "flip(x: tensor, dims: dims) -> tensor", .shape = shape, .cpu = cpu,
-      .any_device = true, .grad = grad);
+      .any_device = true, .grad = grad, .on_complex = aci_complex_parts);

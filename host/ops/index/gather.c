@@ -41,8 +41,8 @@ static void grad_back(ac_grad *g) {
 }
 
 AC_OP(gather, .sig = "gather(x: tensor, dim: dim, index: tensor) -> tensor", .shape = shape,
-      .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2));
+      .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2), .on_complex = aci_complex_parts);
 AC_OP(gather_backward,
       .sig = "gather_backward(dy: tensor, dim: int, index: tensor, shape: shape) -> tensor",
       .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .save = AC_SAVE_IN(2),
-      .hidden = true);
+      .hidden = true, .on_complex = aci_complex_parts);

@@ -11,4 +11,4 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
 }
 
 AC_OP(hstack, .sig = "hstack(tensors: tensors) -> tensor", .composed = composed,
-      .autocast = AC_CAST_PROMOTE);
+      .autocast = AC_CAST_PROMOTE, .on_complex = aci_complex_composed);

@@ -90,8 +90,8 @@ static void grad_back(ac_grad *g) {
 }
 
 AC_OP(index, .sig = "index(x: tensor, indices: tensors, dims: dims?) -> tensor", .shape = shape,
-      .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(1));
+      .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(1), .on_complex = aci_complex_parts);
 AC_OP(index_backward,
       .sig = "index_backward(dy: tensor, indices: tensors, dims: dims?, shape: shape) -> tensor",
       .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .save = AC_SAVE_IN(1),
-      .hidden = true);
+      .hidden = true, .on_complex = aci_complex_parts);

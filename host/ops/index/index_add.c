@@ -47,4 +47,5 @@ AC_OP(
     index_add,
     .sig =
         "index_add(x: tensor, dim: dim, index: tensor, source: tensor, alpha: scalar = 1) -> tensor",
-    .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2));
+    .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2), .inplace = true,
+    .copy_back = true, .on_complex = aci_complex_parts);

@@ -28,9 +28,7 @@ done:
 static void grad(ac_grad *g) {
   ac_tensor *dy = g->dout[0], *index = ARG_T(g, 2);
   const int d = aci_wrap_dim(ARG_I(g, 1), dy->ndim);
-  if (ac_grad_needs(g, 0))
-    ac_grad_set(g, 0,
-                x_index_fill(&g->x, dy, d, index, (ac_scalar){.kind = AC_SCALAR_INT, .i = 0}));
+  if (ac_grad_needs(g, 0)) ac_grad_set(g, 0, x_index_fill(&g->x, dy, d, index, F(0)));
   if (!ac_grad_needs(g, 3)) return;
   ac_tensor *picked = x_index_select(&g->x, dy, d, index),
             *row = x_reshape(&g->x, index, (const int64_t[]){-1}, 1);
@@ -39,4 +37,4 @@ static void grad(ac_grad *g) {
 
 AC_OP(index_copy, .sig = "index_copy(x: tensor, dim: dim, index: tensor, source: tensor) -> tensor",
       .shape = aci_rows_source_shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2),
-      .inplace = true);
+      .inplace = true, .on_complex = aci_complex_parts);

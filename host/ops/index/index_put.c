@@ -95,4 +95,5 @@ AC_OP(
     .sig =
         "index_put(x: tensor, indices: tensors, values: operand, accumulate: bool = false, dims: dims?) "
         "-> tensor",
-    .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(1), .inplace = true);
+    .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(1), .inplace = true,
+    .on_complex = aci_complex_parts);

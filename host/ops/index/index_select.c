@@ -83,8 +83,9 @@ static void grad_back(ac_grad *g) {
 }
 
 AC_OP(index_select, .sig = "index_select(x: tensor, dim: dim, index: tensor) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2));
+      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2),
+      .on_complex = aci_complex_parts);
 AC_OP(index_select_backward,
       .sig = "index_select_backward(dy: tensor, dim: int, index: tensor, shape: shape) -> tensor",
       .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .save = AC_SAVE_IN(2),
-      .hidden = true);
+      .hidden = true, .on_complex = aci_complex_parts);

@@ -214,6 +214,8 @@ AC_OP(index_view, .sig = "index_view(x: tensor, spec: ints) -> view(x)", .shape 
       .grad = grad, .hidden = true);
 AC_OP(index_view_backward,
       .sig = "index_view_backward(dy: tensor, spec: ints, shape: shape) -> tensor",
-      .shape = shape_back, .cpu = cpu_back, .any_device = true, .grad = grad_back, .hidden = true);
+      .shape = shape_back, .cpu = cpu_back, .any_device = true, .grad = grad_back, .hidden = true,
+      .on_complex = aci_complex_parts);
 AC_OP(index_view_put_, .sig = "index_view_put_(x!: tensor, value: operand, spec: ints) -> tensor",
-      .shape = shape_put, .cpu = cpu_put, .any_device = true, .grad = grad_put, .hidden = true);
+      .shape = shape_put, .cpu = cpu_put, .any_device = true, .grad = grad_put, .hidden = true,
+      .complex_as = AC_COMPLEX_PAIRS);

@@ -3,8 +3,11 @@
    mode: nearest and nearest_exact take one element, area means over all that fall on a position (1 to 3 spatial
    dims). linear (1), bilinear (2) and trilinear (3) weigh neighbours, bicubic (2) four of them along each dim.
    align_corners: the centres of the outer elements coincide, instead of the outer edges (the last four modes).
+   recompute_scale_factor: positions follow from the sizes, also if they were given by scale_factor
+   antialias: a reduction weighs all elements that fall on a position (bilinear, bicubic), as image libraries do
    gradient: dx = dy summed with the same weights (interpolate_backward).
    example: accel.tensor { { { 1.0, 2.0 } } }:interpolate { scale_factor = 2 } --> { { { 1, 1, 2, 2 } } }
+   example: accel.tensor { { { { 0.0, 4.0, 0.0, 4.0 } } } }:interpolate({ 1, 2 }, { mode = "bilinear", antialias = true }) --> { { { { 1.714286, 2.285714 } } } }
    example: accel.tensor { { { 1.0, 3.0 } } }:interpolate(3, { mode = "linear", align_corners = true }) --> { { { 1, 2, 3 } } } */
 #include "ops/core/ctx_impl.h"
 #include "ops/index/remap.h"
@@ -25,7 +28,9 @@ static ac_status weights(ac_frame *f, int64_t mode, bool corners, int64_t n, int
   const aci_resize r = aci_resize_of(mode, corners, n, n_out, factor);
   const int64_t most = mode == ACI_AREA      ? n + 2 * n_out
                        : mode == ACI_BICUBIC ? 4 * n_out
-                                             : 2 * n_out;
+                       : aci_resize_is_smooth(mode)
+                           ? n_out * (4 * (int64_t)ceil(r.scale > 1 ? r.scale : 1) + 1)
+                           : 2 * n_out;
   AC_TRY(aci_taps_new(f, n, n_out, most, t, e));
   for (int64_t o = 0; o < n_out; o++) {
     const aci_resize_taps k = aci_resize_at(&r, o);
@@ -68,6 +73,11 @@ static ac_status check(ac_expr *x, const ac_value *a, int64_t *size) {
   if (!is_nearest(mode) && !ac_dtype_is_float((ac_dtype)t->dtype))
     return AC_FAIL(x->e, DTYPE, "this mode takes floats, got %s",
                    ac_dtype_name((ac_dtype)t->dtype));
+  if (a[5].b && want->kind != AC_T_NONE)
+    return AC_FAIL(x->e, INVALID,
+                   "recompute_scale_factor means something with scale_factor only; leave it out");
+  if (a[6].b && (due != 2))
+    return AC_FAIL(x->e, INVALID, "antialias means something for bilinear and bicubic only");
   for (int d = 0; d < n; d++) {
     const int i = given == 1 ? 0 : d;
     size[d] = want->kind == AC_T_NONE ? resized(t->shape[d + 2], factor->floats[i]) : want->ints[i];
@@ -84,9 +94,12 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   x->st = check(x, a, size);
   if (x->st != AC_OK) return 0;
   const int n = a[0].tensor->ndim - 2;
-  if (a[2].kind != AC_T_NONE)
+  const int64_t mode = !a[6].b                  ? a[3].i
+                       : a[3].i == ACI_BILINEAR ? ACI_SMOOTH_LINEAR
+                                                : ACI_SMOOTH_CUBIC;
+  if (a[2].kind != AC_T_NONE && !a[5].b)
     for (int d = 0; d < n; d++) factor[d] = a[2].floats[a[2].n == 1 ? 0 : d];
-  out[0] = x_interpolate_to(x, a[0].tensor, size, n, factor, n, a[3].i, a[4].b);
+  out[0] = x_interpolate_to(x, a[0].tensor, size, n, factor, n, mode, a[4].b);
   return 1;
 }
 
@@ -94,7 +107,7 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
 static ac_status resize_check(const ac_frame *f, int ndim, int n, int n_factors,
                               const int64_t *from, const int64_t *to, ac_err *e) {
   bool ok = n >= 1 && n == ndim - 2 && n_factors == n && ARG_I(f, f->n_args - 2) >= 0 &&
-            ARG_I(f, f->n_args - 2) <= ACI_AREA;
+            ARG_I(f, f->n_args - 2) <= ACI_SMOOTH_CUBIC;
   for (int d = 0; ok && d < n; d++)
     ok = from[d] >= 1 && to[d] >= 1 && from[d] < INT32_MAX && to[d] < INT32_MAX;
   return ok ? AC_OK : AC_FAIL(e, INVALID, "sizes do not fit, or are too large");
@@ -203,7 +216,7 @@ AC_OP(
     .sig =
         "interpolate(x: tensor, size: ints?, scale_factor: floats?, mode: "
         "enum(nearest|nearest_exact|linear|bilinear|bicubic|trilinear|area) = nearest, align_corners: "
-        "bool = false) "
+        "bool = false, recompute_scale_factor: bool = false, antialias: bool = false) "
         "-> tensor",
     .composed = composed);
 AC_OP(

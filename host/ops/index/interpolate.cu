@@ -102,7 +102,10 @@ ACI_DEVICE void seen_by(const aci_resize &r, int64_t i, int64_t *lo, int64_t *hi
 ACI_DEVICE double share_of(const aci_resize &r, int64_t o, int64_t i) {
   const aci_resize_taps t = aci_resize_at(&r, o);
   double w = 0;
-  if (t.count > 4) return t.w[0]; /* o is one of those that look at i */
+  if (t.smooth || t.count > 4) { /* no element is clamped */
+    const int64_t k = i - t.first;
+    return k >= 0 && k < t.count ? aci_resize_weight(&t, k) : 0;
+  }
   for (int64_t k = 0; k < t.count; k++)
     if (aci_resize_position(&r, &t, k) == i) w += t.w[k];
   return w;

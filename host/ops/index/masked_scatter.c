@@ -152,8 +152,9 @@ static void grad_back(ac_grad *g) {
 }
 
 AC_OP(masked_scatter, .sig = "masked_scatter(x: tensor, mask: tensor, source: tensor) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(1), .inplace = true);
+      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(1), .inplace = true,
+      .on_complex = aci_complex_parts);
 AC_OP(masked_scatter_backward,
       .sig = "masked_scatter_backward(dy: tensor, mask: tensor, shape: shape) -> tensor",
       .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .save = AC_SAVE_IN(1),
-      .hidden = true);
+      .hidden = true, .on_complex = aci_complex_parts);

@@ -171,8 +171,8 @@ static void grad_back(ac_grad *g) {
 }
 
 AC_OP(masked_select, .sig = "masked_select(x: tensor, mask: tensor) -> dynamic", .shape = shape,
-      .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(1));
+      .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(1), .on_complex = aci_complex_parts);
 AC_OP(masked_select_backward,
       .sig = "masked_select_backward(dy: tensor, mask: tensor, shape: shape) -> tensor",
       .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .save = AC_SAVE_IN(1),
-      .hidden = true);
+      .hidden = true, .on_complex = aci_complex_parts);

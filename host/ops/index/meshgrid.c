@@ -37,4 +37,4 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
 }
 
 AC_OP(meshgrid, .sig = "meshgrid(tensors: tensors, indexing: enum(ij|xy) = ij) -> tensors",
-      .composed = composed);
+      .composed = composed, .on_complex = aci_complex_composed);

@@ -35,4 +35,4 @@ static void grad(ac_grad *g) {
 }
 
 AC_OP(movedim, .sig = "movedim(x: tensor, source: dims, destination: dims) -> view(x)",
-      .shape = shape, .grad = grad);
+      .shape = shape, .grad = grad, .alias = "moveaxis");

@@ -1,4 +1,5 @@
 /* nonzero: the indices (from 0) of the elements of x that are not zero, one row each, in row-major order. NaN is not zero.
+   Scripts may ask for one tensor per dim: x:nonzero { as_tuple = true }.
    x (rank r) -> y (m, r, i64), m at most as many as x has elements.          No gradient.
    example: accel.tensor { { 1, 0 }, { 0, 3 } }:nonzero() --> { { 0, 0 }, { 1, 1 } }
    example: accel.tensor { 0, 5, 7 }:nonzero() --> { { 1 }, { 2 } } */
@@ -87,4 +88,11 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return st;
 }
 
-AC_OP(nonzero, .sig = "nonzero(x: tensor) -> dynamic", .shape = shape, .cpu = cpu, .nondiff = true);
+/* of the elements that are not 0 */
+static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
+  out[0] = aci_complex_again(x, op, a, x_ne(x, T(a[0].tensor), F(0)));
+  return 1;
+}
+
+AC_OP(nonzero, .sig = "nonzero(x: tensor) -> dynamic", .shape = shape, .cpu = cpu, .nondiff = true,
+      .alias = "argwhere", .on_complex = on_complex);

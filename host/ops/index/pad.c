@@ -180,6 +180,7 @@ AC_OP(
     .sig =
         "pad(x: tensor, pad: ints, mode: enum(constant|reflect|replicate|circular) = constant, value: "
         "float = 0) -> tensor",
-    .shape = shape, .cpu = cpu, .any_device = true, .grad = grad);
+    .shape = shape, .cpu = cpu, .any_device = true, .grad = grad, .on_complex = aci_complex_parts);
 AC_OP(pad_backward, .sig = "pad_backward(dy: tensor, pad: ints, mode: int, shape: shape) -> tensor",
-      .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .hidden = true);
+      .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .hidden = true,
+      .on_complex = aci_complex_parts);

@@ -138,8 +138,9 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
 AC_OP(
     repeat_interleave,
     .sig = "repeat_interleave(x: tensor, repeats: operand, dim: dim?, output_size: int?) -> tensor",
-    .composed = composed);
+    .composed = composed, .on_complex = aci_complex_composed);
 AC_OP(repeat_each, .sig = "repeat_each(x: tensor, repeats: int, dim: int) -> tensor",
-      .shape = shape, .cpu = cpu, .any_device = true, .grad = grad, .hidden = true);
+      .shape = shape, .cpu = cpu, .any_device = true, .grad = grad, .hidden = true,
+      .on_complex = aci_complex_parts);
 AC_OP(repeat_positions, .sig = "repeat_positions(repeats: tensor, output_size: int) -> tensor",
       .shape = shape_positions, .cpu = cpu_positions, .nondiff = true, .hidden = true);

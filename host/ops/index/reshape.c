@@ -13,4 +13,5 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(reshape, .sig = "reshape(x: tensor, shape: shape) -> tensor", .composed = composed);
+AC_OP(reshape, .sig = "reshape(x: tensor, shape: shape) -> tensor", .composed = composed,
+      .on_complex = aci_complex_composed);

@@ -15,8 +15,14 @@ enum aci_resize_mode { /* as in the signature of interpolate */
                        ACI_BILINEAR,
                        ACI_BICUBIC,
                        ACI_TRILINEAR,
-                       ACI_AREA
+                       ACI_AREA,
+                       /* of the hidden ops: bilinear and bicubic with antialias */
+                       ACI_SMOOTH_LINEAR,
+                       ACI_SMOOTH_CUBIC
 };
+static inline bool aci_resize_is_smooth(int64_t mode) {
+  return mode == ACI_SMOOTH_LINEAR || mode == ACI_SMOOTH_CUBIC;
+}
 
 typedef struct aci_resize {
   int mode;
@@ -44,11 +50,44 @@ static inline aci_resize aci_resize_of(int64_t mode, bool corners, int64_t n, in
 }
 
 /* Elements first, first + 1, ... of x, clamped to it. w has at most 4 weights. If more elements
- * count, each weighs 1 / count. */
+ * count, each weighs 1 / count. Of the smooth modes element i weighs filter((i + 0.5 - centre) *
+ * step) / total. */
 typedef struct aci_resize_taps {
   int64_t first, count;
   double w[4];
+  int smooth; /* the mode, or 0 */
+  double centre, step, total;
 } aci_resize_taps;
+
+/* The filters of the smooth modes, which end at 1 and at 2: the triangle, and the cubic
+ * convolution with a = -0.5. */
+AC_HOSTDEV static inline double aci_resize_filter(int mode, double x) {
+  const double a = -0.5;
+  x = fabs(x);
+  if (mode == ACI_SMOOTH_LINEAR) return x < 1 ? 1 - x : 0;
+  if (x < 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
+  return x < 2 ? (((x - 5) * x + 8) * x - 4) * a : 0;
+}
+/* The elements that the filter, stretched by the factor of a reduction, reaches from the centre. */
+AC_HOSTDEV static inline aci_resize_taps aci_resize_smooth(const aci_resize *r, int64_t o) {
+  aci_resize_taps t;
+  const double wide = r->scale >= 1 ? r->scale : 1;
+  const double reach = (r->mode == ACI_SMOOTH_LINEAR ? 1 : 2) * wide;
+  t.smooth = r->mode;
+  t.centre = r->scale * ((double)o + 0.5);
+  t.step = 1 / wide;
+  const double from = t.centre - reach + 0.5, to = t.centre + reach + 0.5;
+  t.first = from > 0 ? (int64_t)from : 0;
+  t.count = (to < (double)r->n ? (int64_t)to : r->n) - t.first;
+  if (t.count < 1) t.count = 1; /* a given factor may lead outside: the element at the end */
+  if (t.first > r->n - 1) t.first = r->n - 1;
+  t.total = 0;
+  for (int64_t i = 0; i < t.count; i++)
+    t.total += aci_resize_filter(t.smooth, ((double)(t.first + i) + 0.5 - t.centre) * t.step);
+  if (t.total == 0) t.total = 1;
+  for (int i = 0; i < 4; i++) t.w[i] = 0;
+  return t;
+}
 
 AC_HOSTDEV static inline int64_t aci_resize_nearest(const aci_resize *r, int64_t o) {
   if (r->n == r->n_out && r->mode == ACI_NEAREST) return o;
@@ -59,6 +98,9 @@ AC_HOSTDEV static inline int64_t aci_resize_nearest(const aci_resize *r, int64_t
 
 AC_HOSTDEV static inline aci_resize_taps aci_resize_at(const aci_resize *r, int64_t o) {
   aci_resize_taps t;
+  if (r->mode == ACI_SMOOTH_LINEAR || r->mode == ACI_SMOOTH_CUBIC) return aci_resize_smooth(r, o);
+  t.smooth = 0;
+  t.centre = t.step = t.total = 0;
   double at = r->corners ? (double)o * r->scale : ((double)o + 0.5) * r->scale - 0.5;
   t.w[0] = 1;
   t.count = 1;
@@ -95,6 +137,9 @@ AC_HOSTDEV static inline int64_t aci_resize_position(const aci_resize *r, const 
   return c < 0 ? 0 : c < r->n ? c : r->n - 1;
 }
 AC_HOSTDEV static inline double aci_resize_weight(const aci_resize_taps *t, int64_t i) {
+  if (t->smooth)
+    return aci_resize_filter(t->smooth, ((double)(t->first + i) + 0.5 - t->centre) * t->step) /
+           t->total;
   return t->w[t->count > 4 ? 0 : i];
 }
 

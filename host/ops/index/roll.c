@@ -67,4 +67,4 @@ static void grad(ac_grad *g) {
 }
 
 AC_OP(roll, .sig = "roll(x: tensor, shifts: ints, dims: dims?) -> tensor", .shape = shape,
-      .cpu = cpu, .any_device = true, .grad = grad);
+      .cpu = cpu, .any_device = true, .grad = grad, .on_complex = aci_complex_parts);

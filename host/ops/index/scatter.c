@@ -77,6 +77,7 @@ static ac_status cpu_last(ac_frame *f, ac_err *e) {
 }
 
 AC_OP(scatter, .sig = "scatter(x: tensor, dim: dim, index: tensor, src: operand) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2), .inplace = true);
+      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2), .inplace = true,
+      .on_complex = aci_complex_parts);
 AC_OP(scatter_last, .sig = "scatter_last(index: tensor, dim: int, n: int) -> tensor",
       .shape = shape_last, .cpu = cpu_last, .nondiff = true, .hidden = true);

@@ -38,4 +38,5 @@ static void grad(ac_grad *g) {
 }
 
 AC_OP(scatter_add, .sig = "scatter_add(x: tensor, dim: dim, index: tensor, src: tensor) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2), .inplace = true);
+      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2), .inplace = true,
+      .on_complex = aci_complex_parts);

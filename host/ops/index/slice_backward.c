@@ -52,4 +52,5 @@ static void grad(ac_grad *g) {
 
 AC_OP(slice_backward,
       .sig = "slice_backward(dys: tensors, shape: shape, dim: int, starts: ints) -> tensor",
-      .shape = shape, .cpu = cpu, .any_device = true, .grad = grad, .hidden = true);
+      .shape = shape, .cpu = cpu, .any_device = true, .grad = grad, .hidden = true,
+      .on_complex = aci_complex_parts);

@@ -26,4 +26,4 @@ AC_OP(
     .sig =
         "slice_scatter(x: tensor, src: tensor, dim: dim = 0, start: pos = 0, stop: pos?, step: int = 1) "
         "-> tensor",
-    .composed = composed);
+    .composed = composed, .on_complex = aci_complex_parts);

@@ -52,4 +52,5 @@ static void grad(ac_grad *g) {
 }
 
 AC_OP(split, .sig = "split(x: tensor, split_size: ints, dim: dim = 0) -> tensors", .shape = shape,
-      .grad = grad);
+      .grad = grad, .alias = "split_with_sizes unsafe_split unsafe_split_with_sizes",
+      .complex_as = AC_COMPLEX_NATIVE);

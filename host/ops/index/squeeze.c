@@ -22,4 +22,5 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_reshape(&g->x, g->dout[0], ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0)));
 }
 
-AC_OP(squeeze, .sig = "squeeze(x: tensor, dim: dims?) -> view(x)", .shape = shape, .grad = grad);
+AC_OP(squeeze, .sig = "squeeze(x: tensor, dim: dims?) -> view(x)", .shape = shape, .grad = grad,
+      .inplace = true);

@@ -35,4 +35,4 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
 }
 
 AC_OP(stack, .sig = "stack(tensors: tensors, dim: dim = 0) -> tensor", .composed = composed,
-      .autocast = AC_CAST_PROMOTE);
+      .autocast = AC_CAST_PROMOTE, .on_complex = aci_complex_composed);

@@ -16,4 +16,4 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 
 static void grad(ac_grad *g) { ac_grad_set(g, 0, x_t(&g->x, g->dout[0])); }
 
-AC_OP(t, .sig = "t(x: tensor) -> view(x)", .shape = shape, .grad = grad);
+AC_OP(t, .sig = "t(x: tensor) -> view(x)", .shape = shape, .grad = grad, .inplace = true);

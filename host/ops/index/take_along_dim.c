@@ -1,10 +1,16 @@
 /* take_along_dim: the elements of x along dim at indices, as argsort and argmax with keepdim give them. Both are
-   broadcast over the other dims. Without dim both are flattened.
+   broadcast over the other dims, and negative indices count from the end. Without dim both are flattened.
    x (a, n, b), indices (a, m, b, from 0), dim 2nd -> y (a, m, b), y[i, j, k] = x[i, indices[i, j, k], k]
    gradient: dx = dy added to its source positions (as for gather).
    example: accel.tensor({ { 3, 1 }, { 2, 4 } }):take_along_dim(accel.tensor { { 1 }, { 0 } }, 2) --> { { 1 }, { 2 } }
    example: accel.tensor({ { 3, 1 }, { 2, 4 } }):take_along_dim(accel.tensor { 3, 0 }) --> { 4, 3 } */
 #include "ops/index/index.h"
+
+/* Positions from the end, -1 the last, as positions from 0. */
+static ac_tensor *from_start(ac_expr *x, ac_tensor *at, int64_t n) {
+  ac_tensor *wrapped = x_add(x, T(at), ac_operand_int(n), aci_float(1));
+  return x_where(x, x_lt(x, T(at), ac_operand_int(0)), T(wrapped), T(at));
+}
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *t = a[0].tensor, *at = a[1].tensor;
@@ -36,9 +42,10 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
                     aci_shape_str(at->ndim, at->shape, q, sizeof q));
     return 0;
   }
+  at = from_start(x, at, t->ndim > 0 ? t->shape[d] : 1);
   out[0] = x_gather(x, x_expand(x, t, s, t->ndim), d, x_expand(x, at, si, t->ndim));
   return 1;
 }
 
 AC_OP(take_along_dim, .sig = "take_along_dim(x: tensor, indices: tensor, dim: dim?) -> tensor",
-      .composed = composed);
+      .composed = composed, .on_complex = aci_complex_composed);

@@ -73,4 +73,4 @@ static void grad(ac_grad *g) {
 }
 
 AC_OP(tile, .sig = "tile(x: tensor, repeats: ints) -> tensor", .shape = shape, .cpu = cpu,
-      .grad = grad);
+      .grad = grad, .alias = "repeat", .on_complex = aci_complex_parts);

@@ -25,4 +25,4 @@ static void grad(ac_grad *g) {
 }
 
 AC_OP(transpose, .sig = "transpose(x: tensor, dim0: dim, dim1: dim) -> view(x)", .shape = shape,
-      .grad = grad);
+      .grad = grad, .alias = "swapaxes swapdims", .inplace = true);

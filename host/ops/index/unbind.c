@@ -46,4 +46,4 @@ static void grad(ac_grad *g) {
 }
 
 AC_OP(unbind, .sig = "unbind(x: tensor, dim: dim = 0) -> tensors", .shape = shape, .cpu = cpu,
-      .grad = grad);
+      .grad = grad, .complex_as = AC_COMPLEX_NATIVE);

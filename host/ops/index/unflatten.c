@@ -44,4 +44,4 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
 }
 
 AC_OP(unflatten, .sig = "unflatten(x: tensor, dim: dim, sizes: ints) -> tensor",
-      .composed = composed);
+      .composed = composed, .on_complex = aci_complex_composed);

@@ -24,4 +24,5 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_squeeze(&g->x, g->dout[0], &d, 1));
 }
 
-AC_OP(unsqueeze, .sig = "unsqueeze(x: tensor, dim: dim) -> view(x)", .shape = shape, .grad = grad);
+AC_OP(unsqueeze, .sig = "unsqueeze(x: tensor, dim: dim) -> view(x)", .shape = shape, .grad = grad,
+      .inplace = true);

@@ -9,4 +9,5 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(view_as, .sig = "view_as(x: tensor, other: tensor) -> tensor", .composed = composed);
+AC_OP(view_as, .sig = "view_as(x: tensor, other: tensor) -> tensor", .composed = composed,
+      .on_complex = aci_complex_composed);

@@ -10,4 +10,4 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
 }
 
 AC_OP(vstack, .sig = "vstack(tensors: tensors) -> tensor", .composed = composed,
-      .autocast = AC_CAST_PROMOTE);
+      .autocast = AC_CAST_PROMOTE, .alias = "row_stack", .on_complex = aci_complex_composed);

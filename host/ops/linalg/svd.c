@@ -1,14 +1,18 @@
-/* svd: x = u diag(s) vh with orthonormal columns in u, orthonormal rows in vh and s descending, by one-sided Jacobi
-   rotations (Hestenes). Signs of the pairs of columns and rows are free, as are the vectors of equal or zero values.
+/* svd: x = u diag(s) vh with orthonormal columns in u, orthonormal rows in vh and s descending. By LAPACK's dgesdd from
+   17 rows and columns on if the system has it, otherwise by one-sided Jacobi rotations (Hestenes). Signs of the pairs of
+   columns and rows are free, as are the vectors of equal or zero values.
    x (..., m, n), k = min(m, n) -> u (..., m, k), s (..., k), vh (..., k, n). Dtypes: floats, computed in f64. NaN and
-   infinity give NaN. gradient: none.
+   infinity give NaN.
+   gradient: dx = u (A diag(s) + diag(s) B + diag(ds)) vh + (I - u u^T) du diag(1/s) vh + u diag(1/s) dvh (I - vh^T vh),
+   with A = skew(u^T du) / E, B = skew(vh dvh^T) / E, skew(X) = X - X^T, E_ij = s_j^2 - s_i^2 (1 on the diagonal); infinite
+   for equal values if du or dvh is given (Townsend, Differentiating the singular value decomposition, 2016).
    example: local u, s, vh = accel.tensor({ { 0.0, 2.0 }, { 3.0, 0.0 } }):svd() return s --> { 3, 2 } */
 #include <math.h>
 #include <stdatomic.h>
 
-#include "ops/index/index.h"
 #include "ops/core/on_host.h"
-#include "ops/reduce/slots.h"
+#include "ops/linalg/lapack.h"
+#include "ops/linalg/matrix.h"
 
 enum { X, SWEEPS = 60 };
 
@@ -18,12 +22,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, X);
   const int nd = x->ndim;
   int64_t u[AC_MAX_DIMS], s[AC_MAX_DIMS], v[AC_MAX_DIMS];
-  char a[128];
-  if (!ac_dtype_is_float((ac_dtype)x->dtype))
-    return AC_FAIL(e, DTYPE, "needs a float tensor, got %s", ac_dtype_name((ac_dtype)x->dtype));
-  if (nd < 2)
-    return AC_FAIL(e, SHAPE, "needs a matrix or a batch of them, got shape %s",
-                   aci_shape_str(nd, x->shape, a, sizeof a));
+  AC_TRY(aci_matrix_check(x, false, e));
   memcpy(u, x->shape, (size_t)nd * 8);
   memcpy(s, x->shape, (size_t)nd * 8);
   memcpy(v, x->shape, (size_t)nd * 8);
@@ -114,13 +113,14 @@ static void complete(double *u, int64_t m, int64_t done) {
 
 typedef struct svd_job {
   const ac_tensor *x, *u, *s, *vh;
-  ac_team *team; /* of the rotations. NULL while batches share the threads */
-  aci_slots *slots;
   int64_t m, n; /* of the tall matrix: x, or x transposed */
-  bool turned;
+  bool turned, lapack;
 } svd_job;
 
-static int64_t doubles(const svd_job *j) { return 2 * (j->m * j->n + j->n * j->n + j->n); }
+static int64_t doubles(const svd_job *j) {
+  const int64_t mn = j->m * j->n, nn = j->n * j->n;
+  return j->lapack ? 2 * mn + nn + j->n + aci_lapack_svd_scratch(j->m, j->n) : 2 * (mn + nn + j->n);
+}
 
 /* Columns in the order of their lengths, which go to s, made of length 1. */
 static void order(const jacobi *j, double *u, double *v, double *s, double *length) {
@@ -143,94 +143,115 @@ static void order(const jacobi *j, double *u, double *v, double *s, double *leng
   }
 }
 
-static void one(const svd_job *job, int64_t index, double *scratch) {
-  const ac_tensor *x = job->x;
-  const ac_dtype dt = (ac_dtype)x->dtype;
-  const int64_t es = (int64_t)aci_dsize(dt), m = job->m, n = job->n;
-  double *a = scratch, *turns = a + m * n, *u = turns + n * n, *v = u + m * n, *s = v + n * n,
-         *length = s + n;
-  int64_t off = 0, rest = index;
-  for (int d = x->ndim - 3; d >= 0; d--) {
-    off += rest % x->shape[d] * x->stride[d];
-    rest /= x->shape[d];
+/* The tall matrix a = u diag(s) v^T with v (n columns of n). Returns false if it does not converge. */
+static bool factors(const svd_job *job, ac_team *team, double *a, double *u, double *s, double *v,
+                    double *scratch) {
+  const int64_t m = job->m, n = job->n;
+  if (job->lapack) {
+    if (!aci_lapack_svd(m, n, a, u, s, v, scratch)) return false;
+    for (int64_t c = 0; c < n; c++)
+      for (int64_t r = 0; r < c; r++) { /* it gives v^T */
+        const double t = v[c * n + r];
+        v[c * n + r] = v[r * n + c];
+        v[r * n + c] = t;
+      }
+    return true;
   }
-  const char *src = (const char *)aci_data(x) + off * es;
-  const int64_t rows = x->stride[x->ndim - 2], columns = x->stride[x->ndim - 1];
-  for (int64_t c = 0; c < n; c++)
-    aci_load(ACI_C_F64, a + c * m, dt, src + c * (job->turned ? rows : columns) * es,
-             job->turned ? columns : rows, m);
-  double most = 0;
-  bool finite = true;
-  for (int64_t i = 0; i < m * n; i++) {
-    finite = finite && isfinite(a[i]);
-    most = fabs(a[i]) > most ? fabs(a[i]) : most;
-  }
-  for (int64_t i = 0; i < m * n && most > 0; i++)
-    a[i] = finite ? a[i] / most : NAN; /* so that no square overflows */
-  jacobi j = {.m = m, .n = n, .a = a, .v = turns};
-  memset(turns, 0, (size_t)(n * n) * sizeof *turns);
-  for (int64_t c = 0; c < n; c++) turns[c * n + c] = 1;
-  for (int k = 0; k < SWEEPS && finite && n > 1; k++) {
+  jacobi j = {.m = m, .n = n, .a = a, .v = scratch};
+  memset(scratch, 0, (size_t)(n * n) * sizeof *scratch);
+  for (int64_t c = 0; c < n; c++) scratch[c * n + c] = 1;
+  for (int k = 0; k < SWEEPS && n > 1; k++) {
     j.turned = false;
-    sweep(&j, job->team);
+    sweep(&j, team);
     if (!j.turned) break;
   }
-  char *pu = (char *)aci_data(job->u) + index * m * n * es,
-       *ps = (char *)aci_data(job->s) + index * n * es,
-       *pv = (char *)aci_data(job->vh) + index * n * n * es;
-  if (job->turned) {
-    pu = (char *)aci_data(job->u) + index * n * n * es;
-    pv = (char *)aci_data(job->vh) + index * m * n * es;
-  }
-  if (!finite) {
-    for (int64_t i = 0; i < m * n; i++) u[i] = NAN;
-    for (int64_t i = 0; i < n * n; i++) v[i] = NAN;
-    for (int64_t i = 0; i < n; i++) s[i] = NAN;
-  } else {
-    order(&j, u, v, s, length);
-    for (int64_t i = 0; i < n; i++) s[i] *= most;
-  }
-  aci_store(ACI_C_F64, s, dt, ps, 1, n);
-  for (int64_t c = 0; c < n; c++) { /* x = U S V^T, or x^T = U S V^T and so x = V S U^T */
-    const double *left = job->turned ? v + c * n : u + c * m,
-                 *right = job->turned ? u + c * m : v + c * n;
-    aci_store(ACI_C_F64, left, dt, pu + c * es, n, job->turned ? n : m);
-    aci_store(ACI_C_F64, right, dt, pv + c * (job->turned ? m : n) * es, 1, job->turned ? m : n);
-  }
+  order(&j, u, v, s, scratch + n * n);
+  return true;
 }
 
-static void batches(void *arg, int64_t begin, int64_t end) {
-  svd_job *j = arg;
-  int slot = aci_slots_take(j->slots);
-  for (int64_t i = begin; i < end; i++) one(j, i, (double *)(void *)aci_slots_at(j->slots, slot));
-  aci_slots_give(j->slots, slot);
+static ac_status one(const void *arg, int64_t index, double *a, ac_team *team, ac_err *e) {
+  (void)e;
+  const svd_job *job = arg;
+  const ac_tensor *x = job->x;
+  const int64_t m = job->m, n = job->n;
+  double *u = a + m * n, *v = u + m * n, *s = v + n * n, most = 0;
+  bool ok = true;
+  aci_matrix_load(x, aci_matrix_offset(x, x->ndim - 2, x->shape, index), job->turned, a);
+  for (int64_t i = 0; i < m * n; i++) {
+    ok = ok && isfinite(a[i]);
+    most = fabs(a[i]) > most ? fabs(a[i]) : most;
+  }
+  for (int64_t i = 0; i < m * n && most > 0; i++) a[i] /= most; /* so that no square overflows */
+  ok = ok && factors(job, team, a, u, s, v, s + n);
+  for (int64_t i = 0; i < m * n + n * n && !ok; i++) u[i] = NAN; /* and v, which follows */
+  for (int64_t i = 0; i < n; i++) s[i] = ok ? s[i] * most : NAN;
+  aci_matrix_store(job->s, index, n, 1, s, n, false);
+  if (job->turned) { /* x^T = u s v^T, so that x = v s u^T */
+    aci_matrix_store(job->u, index, n, n, v, n, false);
+    aci_matrix_store(job->vh, index, m, n, u, m, true);
+  } else {
+    aci_matrix_store(job->u, index, m, n, u, m, false);
+    aci_matrix_store(job->vh, index, n, n, v, n, true);
+  }
+  return AC_OK;
 }
 
 static ac_status svd_cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, X);
-  aci_slots slots;
-  svd_job j = {.x = x, .u = f->out[0], .s = f->out[1], .vh = f->out[2], .slots = &slots};
-  j.m = x->shape[x->ndim - 2];
-  j.n = x->shape[x->ndim - 1];
-  j.turned = j.m < j.n;
-  if (j.turned) {
-    j.m = x->shape[x->ndim - 1];
-    j.n = x->shape[x->ndim - 2];
-  }
+  const int64_t rows = x->shape[x->ndim - 2], columns = x->shape[x->ndim - 1];
+  svd_job j = {.x = x, .u = f->out[0], .s = f->out[1], .vh = f->out[2], .turned = rows < columns};
+  j.m = j.turned ? columns : rows;
+  j.n = j.turned ? rows : columns;
   if (x->numel == 0) return AC_OK;
-  int64_t n_batch = 1;
-  for (int d = 0; d < x->ndim - 2; d++) n_batch *= x->shape[d];
-  AC_TRY(aci_slots_open(&slots, f, n_batch, (size_t)doubles(&j) * sizeof(double), e));
-  if (n_batch == 1) {
-    j.team = f->team;
-    batches(&j, 0, 1);
-  } else {
-    ac_parallel_for(f->team, n_batch, 1 + 65536 / (doubles(&j) * j.n + 1), batches, &j);
-  }
-  aci_slots_close(&slots);
-  return AC_OK;
+  j.lapack = aci_lapack(j.n);
+  return aci_matrices(f, aci_matrix_count(x), doubles(&j), 10.0 * (double)(j.m * j.n) * j.n, one,
+                      &j, e);
 }
 ACI_ON_HOST(svd_cpu)
 
+static ac_tensor *mT(ac_expr *x, ac_tensor *t) { return x_transpose(x, t, -2, -1); }
+static ac_tensor *minus(ac_expr *x, ac_tensor *a, ac_tensor *b) {
+  return x_sub(x, T(a), T(b), aci_float(1));
+}
+static ac_tensor *plus(ac_expr *x, ac_tensor *a, ac_tensor *b) {
+  return a == NULL ? b : x_add(x, T(a), T(b), aci_float(1));
+}
+
+static void grad(ac_grad *g) {
+  ac_expr *x = &g->x;
+  ac_tensor *u = g->out[0], *s = g->out[1], *vh = g->out[2], *du = g->dout[0], *ds = g->dout[1],
+            *dvh = g->dout[2], *inner = NULL, *dx = NULL;
+  const int nd = vh->ndim;
+  const int64_t k = vh->shape[nd - 2];
+  ac_tensor *row = x_unsqueeze(x, s, -2), *column = x_unsqueeze(x, s, -1);
+  ac_tensor *gap = minus(x, x_square(x, row), x_square(x, column)); /* E, zeros on the diagonal */
+  ac_tensor *eye = x_ones_like(x, gap, NULL, NULL);
+  eye = minus(x, x_tril(x, eye, 0), x_tril(x, eye, -1));
+  gap = plus(x, gap, eye);
+  if (ds != NULL) inner = x_mul(x, T(eye), T(x_unsqueeze(x, ds, -1)));
+  if (du != NULL) {
+    ac_tensor *t = x_matmul(x, mT(x, u), du);
+    inner = plus(x, inner, x_mul(x, T(x_div(x, T(minus(x, t, mT(x, t))), T(gap))), T(row)));
+  }
+  if (dvh != NULL) {
+    ac_tensor *t = x_matmul(x, vh, mT(x, dvh));
+    inner = plus(x, inner, x_mul(x, T(x_div(x, T(minus(x, t, mT(x, t))), T(gap))), T(column)));
+  }
+  if (inner == NULL) return;
+  dx = x_matmul(x, u, x_matmul(x, inner, vh));
+  if (du != NULL && u->shape[nd - 2] > k) {
+    ac_tensor *t = x_div(x, T(du), T(row));
+    t = minus(x, t, x_matmul(x, u, x_matmul(x, mT(x, u), t)));
+    dx = plus(x, dx, x_matmul(x, t, vh));
+  }
+  if (dvh != NULL && vh->shape[nd - 1] > k) {
+    ac_tensor *t = x_div(x, T(dvh), T(column));
+    t = minus(x, t, x_matmul(x, x_matmul(x, t, mT(x, vh)), vh));
+    dx = plus(x, dx, x_matmul(x, u, t));
+  }
+  ac_grad_set(g, X, ac_grad_reduce_to(g, X, dx));
+}
+
 AC_OP(svd, .sig = "svd(x: tensor) -> (u: tensor, s: tensor, vh: tensor)", .shape = shape,
-      .cpu = cpu, .nondiff = true, .by_vtable = true);
+      .cpu = cpu, .grad = grad, .save = AC_SAVE_OUT(0) | AC_SAVE_OUT(1) | AC_SAVE_OUT(2),
+      .by_vtable = true);

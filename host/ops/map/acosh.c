@@ -19,4 +19,4 @@ static void grad(ac_grad *g) {
 }
 
 AC_MAP1(acosh, FWD, .sig = "acosh(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_IN(0),
-        .inplace = true, .flops_per_element = 30);
+        .inplace = true, .flops_per_element = 30, .alias = "arccosh");

@@ -25,4 +25,5 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 }
 
 AC_OP(add, .sig = "add(x: operand, other: operand, alpha: scalar = 1) -> tensor", .shape = shape,
-      .cpu = aci_map_cpu, .data = &add_map, .grad = grad, .inplace = true, .flops_per_element = 1);
+      .cpu = aci_map_cpu, .data = &add_map, .grad = grad, .inplace = true, .flops_per_element = 1,
+      .on_complex = aci_complex_pairs);

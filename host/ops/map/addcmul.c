@@ -28,8 +28,16 @@ static void grad(ac_grad *g) {
   }
 }
 
+/* x + value tensor1 tensor2 */
+static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
+  (void)op;
+  ac_tensor *y = x_mul(x, T(a[1].tensor), T(a[2].tensor));
+  out[0] = x_add(x, T(a[0].tensor), T(y), a[3].scalar);
+  return 1;
+}
+
 AC_OP(addcmul,
       .sig = "addcmul(x: tensor, tensor1: tensor, tensor2: tensor, value: scalar = 1) -> tensor",
       .shape = shape, .cpu = aci_map_cpu, .elementwise = true, .data = &addcmul_map, .grad = grad,
       .save = AC_SAVE_IN(1) | AC_SAVE_IN(2), .save_for = {0, 1 << 2, 1 << 1}, .inplace = true,
-      .flops_per_element = 3);
+      .flops_per_element = 3, .on_complex = on_complex);

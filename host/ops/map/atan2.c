@@ -36,6 +36,7 @@ static int plain_backward(ac_expr *x, const ac_value *v, ac_tensor **out) {
 }
 
 AC_MAP2(atan2, FWD, .sig = "atan2(x: operand, other: operand) -> tensor", .grad = grad,
-        .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .inplace = true, .flops_per_element = 30);
+        .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .inplace = true, .flops_per_element = 30,
+        .alias = "arctan2");
 AC_MAP3(atan2_backward, BWD, .sig = "atan2_backward(dy: tensor, a: operand, b: operand) -> tensor",
         .composed = plain_backward, .hidden = true);

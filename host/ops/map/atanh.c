@@ -18,4 +18,4 @@ static void grad(ac_grad *g) {
 }
 
 AC_MAP1(atanh, FWD, .sig = "atanh(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_IN(0),
-        .inplace = true, .flops_per_element = 20);
+        .inplace = true, .flops_per_element = 20, .alias = "arctanh");

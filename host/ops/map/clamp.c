@@ -123,7 +123,7 @@ static void grad_backward(ac_grad *g) { /* linear in dy, constant in x almost ev
 AC_OP(clamp, .sig = "clamp(x: tensor, min: operand?, max: operand?) -> tensor", .shape = shape,
       .cpu = cpu, .any_device = true, .data = &clamp_map, .grad = grad,
       .save = AC_SAVE_IN(0) | AC_SAVE_IN(1) | AC_SAVE_IN(2), .inplace = true,
-      .flops_per_element = 2);
+      .flops_per_element = 2, .alias = "clip");
 AC_OP(clamp_backward,
       .sig = "clamp_backward(dy: tensor, x: tensor, min: scalar?, max: scalar?) -> tensor",
       .shape = shape, .cpu = cpu, .any_device = true, .data = &backward_map, .grad = grad_backward,

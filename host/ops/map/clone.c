@@ -7,4 +7,5 @@
 
 static void grad(ac_grad *g) { ac_grad_set(g, 0, g->dout[0]); }
 
-AC_MAP1N(clone, FWD, .sig = "clone(x: tensor) -> tensor", .grad = grad, .quantized = 1);
+AC_MAP1N(clone, FWD, .sig = "clone(x: tensor) -> tensor", .grad = grad, .quantized = 1,
+         .on_complex = aci_complex_pairs);

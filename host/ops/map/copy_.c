@@ -57,4 +57,4 @@ static void grad(ac_grad *g) { ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, g->dout
 
 AC_OP(copy_, .sig = "copy_(x!: tensor, src: tensor) -> tensor", .shape = shape, .cpu = cpu,
       .any_device = true, .device_copies = 1 << 1, .elementwise = true, .grad = grad,
-      .quantized = 3);
+      .quantized = 3, .complex_as = AC_COMPLEX_PAIRS);

@@ -18,5 +18,15 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, x_neg(x, x_mul(x, T(dy), T(q)))));
 }
 
+/* by the larger part of the divisor, as in complex_div */
+static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
+  (void)op;
+  const ac_operand p = aci_value_operand(&a[0]), q = aci_value_operand(&a[1]);
+  if (aci_operand_is_complex(q)) out[0] = aci_complex_product(x, p, q, true);
+  else out[0] = aci_join(x, x_div(x, aci_re_of(x, p), q), x_div(x, aci_im_of(x, p), q));
+  return 1;
+}
+
 AC_MAP2(div, FWD, .sig = "div(x: operand, other: operand) -> tensor", .grad = grad,
-        .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1}, .inplace = true);
+        .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1}, .inplace = true,
+        .alias = "divide true_divide", .on_complex = on_complex);

@@ -60,8 +60,22 @@ ac_status aci_fill_check(ac_scalar v, ac_dtype dt, ac_err *e) {
   return AC_OK;
 }
 
+/* The number into the real parts, zero into the imaginary ones. */
+static ac_status fill_parts(const ac_frame *f, ac_scalar v, ac_err *e) {
+  ac_status st = AC_OK;
+  for (int part = 0; part < 2 && st == AC_OK; part++) {
+    ac_frame g = *f;
+    g.out[0] = aci_tensor_part(f->out[0], part);
+    st = g.out[0] == NULL ? AC_FAIL(e, OOM, "no memory for a tensor's head")
+                          : aci_fill(&g, part == 0 ? v : aci_float(0), e);
+    ac_tensor_release(g.out[0]);
+  }
+  return st;
+}
+
 ac_status aci_fill(ac_frame *f, ac_scalar v, ac_err *e) {
   const ac_tensor *t = f->out[0];
+  if (aci_is_complex(t)) return fill_parts(f, v, e);
   const ac_dtype dt = (ac_dtype)t->dtype;
   fill_job j = {
       .ptr = aci_data(t), .size = aci_dsize(dt), .ndim = 1, .shape = {t->numel}, .stride = {1}};

@@ -11,4 +11,4 @@ static ac_status cpu(ac_frame *f, ac_err *e) { return aci_fill(f, f->args[1].sca
 static void grad(ac_grad *g) { ac_grad_set(g, 0, x_zeros_like(&g->x, g->dout[0], NULL, NULL)); }
 
 AC_OP(fill_, .sig = "fill_(x!: tensor, value: scalar) -> tensor", .shape = shape, .cpu = cpu,
-      .any_device = true, .grad = grad);
+      .any_device = true, .grad = grad, .complex_as = AC_COMPLEX_NATIVE);

@@ -13,4 +13,5 @@ static ac_status cpu(ac_frame *f, ac_err *e) { return aci_fill(f, f->args[1].sca
 
 AC_OP(full_like,
       .sig = "full_like(x: tensor, value: scalar, dtype: dtype?, device: device?) -> tensor",
-      .shape = shape, .cpu = cpu, .any_device = true, .nondiff = true);
+      .shape = shape, .cpu = cpu, .any_device = true, .nondiff = true,
+      .complex_as = AC_COMPLEX_NATIVE);

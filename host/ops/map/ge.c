@@ -5,4 +5,5 @@
 
 #define FWD(T, p, x, y) ((x) >= (y))
 
-AC_MAP2B(ge, FWD, .sig = "ge(x: operand, other: operand) -> tensor");
+AC_MAP2B(ge, FWD, .sig = "ge(x: operand, other: operand) -> tensor", .alias = "greater_equal",
+         .inplace = true, .copy_back = true);

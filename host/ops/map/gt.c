@@ -5,4 +5,5 @@
 
 #define FWD(T, p, x, y) ((x) > (y))
 
-AC_MAP2B(gt, FWD, .sig = "gt(x: operand, other: operand) -> tensor");
+AC_MAP2B(gt, FWD, .sig = "gt(x: operand, other: operand) -> tensor", .alias = "greater",
+         .inplace = true, .copy_back = true);

@@ -28,4 +28,4 @@ AC_OP(
     .sig =
         "isclose(x: tensor, other: tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = false) "
         "-> tensor",
-    .composed = plain, .nondiff = true);
+    .composed = plain, .nondiff = true, .on_complex = aci_complex_composed);

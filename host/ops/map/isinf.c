@@ -6,4 +6,12 @@
 
 #define FWD(T, p, x) ACI_BY_INT(x, 0, ((x) == (x)) & ((x) - (x) != 0))
 
-AC_MAP1B(isinf, FWD, .sig = "isinf(x: tensor) -> tensor");
+/* of the parts */
+static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
+  (void)op;
+  ac_tensor *re = aci_re(x, a[0].tensor), *im = aci_im(x, a[0].tensor);
+  out[0] = x_logical_or(x, T(x_isinf(x, re)), T(x_isinf(x, im)));
+  return 1;
+}
+
+AC_MAP1B(isinf, FWD, .sig = "isinf(x: tensor) -> tensor", .on_complex = on_complex);

@@ -5,4 +5,12 @@
 
 #define FWD(T, p, x) ACI_BY_INT(x, 0, (x) != (x))
 
-AC_MAP1B(isnan, FWD, .sig = "isnan(x: tensor) -> tensor");
+/* of the parts */
+static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
+  (void)op;
+  ac_tensor *re = aci_re(x, a[0].tensor), *im = aci_im(x, a[0].tensor);
+  out[0] = x_logical_or(x, T(x_isnan(x, re)), T(x_isnan(x, im)));
+  return 1;
+}
+
+AC_MAP1B(isnan, FWD, .sig = "isnan(x: tensor) -> tensor", .on_complex = on_complex);

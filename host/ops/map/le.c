@@ -5,4 +5,5 @@
 
 #define FWD(T, p, x, y) ((x) <= (y))
 
-AC_MAP2B(le, FWD, .sig = "le(x: operand, other: operand) -> tensor");
+AC_MAP2B(le, FWD, .sig = "le(x: operand, other: operand) -> tensor", .alias = "less_equal",
+         .inplace = true, .copy_back = true);

@@ -25,6 +25,16 @@ static void grad(ac_grad *g) {
   }
 }
 
+/* x + weight (other - x) */
+static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
+  (void)op;
+  ac_tensor *way = x_sub(x, T(a[1].tensor), T(a[0].tensor), aci_float(1));
+  way = x_mul(x, T(way), aci_value_operand(&a[2]));
+  out[0] = x_add(x, T(a[0].tensor), T(way), aci_float(1));
+  return 1;
+}
+
 AC_MAP3(lerp, FWD, .sig = "lerp(x: tensor, other: tensor, weight: operand) -> tensor", .grad = grad,
         .save = AC_SAVE_IN(0) | AC_SAVE_IN(1) | AC_SAVE_IN(2),
-        .save_for = {1 << 2, 1 << 2, 1 << 0 | 1 << 1}, .inplace = true, .flops_per_element = 4);
+        .save_for = {1 << 2, 1 << 2, 1 << 0 | 1 << 1}, .inplace = true, .flops_per_element = 4,
+        .on_complex = on_complex);

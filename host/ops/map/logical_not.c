@@ -5,4 +5,5 @@
 
 #define FWD(T, p, x) ((x) == 0)
 
-AC_MAP1B(logical_not, FWD, .sig = "logical_not(x: tensor) -> tensor");
+AC_MAP1B(logical_not, FWD, .sig = "logical_not(x: tensor) -> tensor", .inplace = true,
+         .copy_back = true);

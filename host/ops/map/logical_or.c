@@ -5,4 +5,5 @@
 
 #define FWD(T, p, x, y) (((x) != 0) | ((y) != 0))
 
-AC_MAP2B(logical_or, FWD, .sig = "logical_or(x: operand, other: operand) -> tensor");
+AC_MAP2B(logical_or, FWD, .sig = "logical_or(x: operand, other: operand) -> tensor",
+         .inplace = true, .copy_back = true);

@@ -5,4 +5,5 @@
 
 #define FWD(T, p, x, y) (((x) != 0) ^ ((y) != 0))
 
-AC_MAP2B(logical_xor, FWD, .sig = "logical_xor(x: operand, other: operand) -> tensor");
+AC_MAP2B(logical_xor, FWD, .sig = "logical_xor(x: operand, other: operand) -> tensor",
+         .inplace = true, .copy_back = true);

@@ -26,6 +26,6 @@ static int plain_backward(ac_expr *x, const ac_value *a, ac_tensor **out) {
 }
 
 AC_MAP1(logit, FWD, .sig = "logit(x: tensor, eps: float = -1) -> tensor", .grad = grad,
-        .save = AC_SAVE_IN(0), .flops_per_element = 12);
+        .save = AC_SAVE_IN(0), .flops_per_element = 12, .inplace = true);
 AC_MAP2(logit_backward, BWD, .sig = "logit_backward(dy: tensor, x: tensor, eps: float) -> tensor",
         .composed = plain_backward, .hidden = true, .flops_per_element = 4);

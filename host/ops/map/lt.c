@@ -5,4 +5,5 @@
 
 #define FWD(T, p, x, y) ((x) < (y))
 
-AC_MAP2B(lt, FWD, .sig = "lt(x: operand, other: operand) -> tensor");
+AC_MAP2B(lt, FWD, .sig = "lt(x: operand, other: operand) -> tensor", .alias = "less",
+         .inplace = true, .copy_back = true);

@@ -55,4 +55,4 @@ static void grad(ac_grad *g) {
 
 AC_OP(masked_fill, .sig = "masked_fill(x: tensor, mask: tensor, value: operand) -> tensor",
       .shape = shape, .cpu = cpu, .any_device = true, .data = &masked_fill_map, .grad = grad,
-      .save = AC_SAVE_IN(1), .inplace = true);
+      .save = AC_SAVE_IN(1), .inplace = true, .on_complex = aci_complex_parts);

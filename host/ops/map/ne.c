@@ -5,4 +5,14 @@
 
 #define FWD(T, p, x, y) ((x) != (y))
 
-AC_MAP2B(ne, FWD, .sig = "ne(x: operand, other: operand) -> tensor");
+/* either part */
+static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
+  (void)op;
+  const ac_operand p = aci_value_operand(&a[0]), q = aci_value_operand(&a[1]);
+  out[0] = x_logical_or(x, T(x_ne(x, aci_re_of(x, p), aci_re_of(x, q))),
+                        T(x_ne(x, aci_im_of(x, p), aci_im_of(x, q))));
+  return 1;
+}
+
+AC_MAP2B(ne, FWD, .sig = "ne(x: operand, other: operand) -> tensor", .alias = "not_equal",
+         .inplace = true, .copy_back = true, .on_complex = on_complex);

@@ -12,4 +12,5 @@ static const aci_map neg_map = {1, neg_f32, neg_f64, neg_i64};
 static void grad(ac_grad *g) { ac_grad_set(g, 0, x_neg(&g->x, g->dout[0])); }
 
 AC_OP(neg, .sig = "neg(x: tensor) -> tensor", .shape = aci_map_shape_nobool, .cpu = aci_map_cpu,
-      .data = &neg_map, .grad = grad, .inplace = true, .flops_per_element = 1);
+      .data = &neg_map, .grad = grad, .inplace = true, .flops_per_element = 1, .alias = "negative",
+      .on_complex = aci_complex_pairs);

@@ -76,7 +76,21 @@ static void grad(ac_grad *g) {
   if (ac_grad_needs(g, 1)) ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, grad_exponent(g)));
 }
 
+/* |z|^p at p times the angle, or e^(w ln z) */
+static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
+  (void)op;
+  const ac_operand z = aci_value_operand(&a[0]), w = aci_value_operand(&a[1]);
+  const double p = w.tensor == NULL ? aci_scalar_f(w.scalar) : NAN;
+  if (p == 2) out[0] = x_square(x, z.tensor);
+  else if (p == 3) out[0] = x_mul(x, T(x_square(x, z.tensor)), z);
+  else if (p == -1) out[0] = x_reciprocal(x, z.tensor);
+  else if (w.tensor == NULL)
+    out[0] = x_polar(x, x_pow(x, T(x_abs(x, z.tensor)), w), x_mul(x, T(x_angle(x, z.tensor)), w));
+  else out[0] = aci_complex_power(x, z, w);
+  return 1;
+}
+
 AC_OP(pow, .sig = "pow(x: operand, exponent: operand) -> tensor", .shape = shape, .cpu = cpu,
       .any_device = true, .data = &pow_map, .grad = grad,
       .save = AC_SAVE_IN(0) | AC_SAVE_IN(1) | AC_SAVE_OUT(0), .save_out_for = {1 << 1},
-      .inplace = true, .flops_per_element = 20);
+      .inplace = true, .flops_per_element = 20, .on_complex = on_complex);

@@ -12,5 +12,12 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_neg(x, x_mul(x, T(dy), T(x_mul(x, T(y), T(y))))));
 }
 
+/* 1 / z */
+static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
+  (void)op;
+  out[0] = x_div(x, F(1), T(a[0].tensor));
+  return 1;
+}
+
 AC_MAP1(reciprocal, FWD, .sig = "reciprocal(x: tensor) -> tensor", .grad = grad,
-        .save = AC_SAVE_OUT(0), .inplace = true, .flops_per_element = 1);
+        .save = AC_SAVE_OUT(0), .inplace = true, .flops_per_element = 1, .on_complex = on_complex);

@@ -16,7 +16,15 @@ static int plain_backward(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
+/* 1 / (1 + e^-z) */
+static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
+  (void)op;
+  ac_tensor *e = x_exp(x, x_neg(x, a[0].tensor));
+  out[0] = x_reciprocal(x, x_add(x, T(e), F(1), aci_float(1)));
+  return 1;
+}
+
 AC_MAP1(sigmoid, FWD, .sig = "sigmoid(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_OUT(0),
-        .inplace = true, .flops_per_element = 10);
+        .inplace = true, .flops_per_element = 10, .on_complex = on_complex);
 AC_MAP2(sigmoid_backward, BWD, .sig = "sigmoid_backward(dy: tensor, y: tensor) -> tensor",
         .composed = plain_backward, .hidden = true);

@@ -18,5 +18,14 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_mul(x, T(g->dout[0]), T(x_cosh(x, ARG_T(g, 0)))));
 }
 
+/* sinh a cos b + i cosh a sin b */
+static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
+  (void)op;
+  ac_tensor *re = aci_re(x, a[0].tensor), *im = aci_im(x, a[0].tensor);
+  out[0] = aci_join(x, x_mul(x, T(x_sinh(x, re)), T(x_cos(x, im))),
+                    x_mul(x, T(x_cosh(x, re)), T(x_sin(x, im))));
+  return 1;
+}
+
 AC_MAP1(sinh, FWD, .sig = "sinh(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_IN(0),
-        .inplace = true, .flops_per_element = 25);
+        .inplace = true, .flops_per_element = 25, .on_complex = on_complex);

@@ -11,5 +11,13 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_div(x, T(dy), T(x_mul(x, T(g->out[0]), F(2)))));
 }
 
+/* sqrt |z| at half the angle */
+static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
+  (void)op;
+  ac_tensor *z = a[0].tensor;
+  out[0] = x_polar(x, x_sqrt(x, x_abs(x, z)), x_mul(x, T(x_angle(x, z)), F(0.5)));
+  return 1;
+}
+
 AC_MAP1(sqrt, FWD, .sig = "sqrt(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_OUT(0),
-        .inplace = true, .flops_per_element = 4);
+        .inplace = true, .flops_per_element = 4, .on_complex = on_complex);

@@ -18,6 +18,13 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_mul(&g->x, T(g->dout[0]), T(x_mul(&g->x, T(ARG_T(g, 0)), F(2)))));
 }
 
+/* z z */
+static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
+  (void)op;
+  out[0] = x_mul(x, T(a[0].tensor), T(a[0].tensor));
+  return 1;
+}
+
 AC_OP(square, .sig = "square(x: tensor) -> tensor", .shape = shape, .cpu = aci_map_cpu,
       .data = &square_map, .grad = grad, .save = AC_SAVE_IN(0), .inplace = true,
-      .flops_per_element = 1);
+      .flops_per_element = 1, .on_complex = on_complex);

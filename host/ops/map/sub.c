@@ -26,4 +26,5 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 }
 
 AC_OP(sub, .sig = "sub(x: operand, other: operand, alpha: scalar = 1) -> tensor", .shape = shape,
-      .cpu = aci_map_cpu, .data = &sub_map, .grad = grad, .inplace = true, .flops_per_element = 1);
+      .cpu = aci_map_cpu, .data = &sub_map, .grad = grad, .inplace = true, .flops_per_element = 1,
+      .alias = "subtract", .on_complex = aci_complex_pairs);

@@ -20,5 +20,20 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_addcmul(x, dy, x_mul(x, T(dy), T(y)), y, aci_float(1)));
 }
 
+/* with t = tanh b, u = tan a: (u (1 - t^2) + i t (1 + u^2)) / (1 + t^2 u^2) */
+static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
+  (void)op;
+  ac_tensor *re = aci_re(x, a[0].tensor), *im = aci_im(x, a[0].tensor);
+  ac_tensor *t = x_tanh(x, im), *u = x_tan(x, re), *tu = x_mul(x, T(t), T(u));
+  ac_tensor *under = x_add(x, T(x_square(x, tu)), F(1), aci_float(1));
+  ac_tensor *t2 = x_square(x, t), *u2 = x_square(x, u);
+  ac_tensor *first = x_mul(x, T(t), T(x_add(x, T(u2), F(1), aci_float(1))));
+  ac_tensor *second = x_mul(x, T(u), T(x_sub(x, F(1), T(t2), aci_float(1))));
+  first = x_div(x, T(first), T(under));
+  second = x_div(x, T(second), T(under));
+  out[0] = aci_join(x, second, first);
+  return 1;
+}
+
 AC_MAP1(tan, FWD, .sig = "tan(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_OUT(0),
-        .inplace = true, .flops_per_element = 30);
+        .inplace = true, .flops_per_element = 30, .on_complex = on_complex);

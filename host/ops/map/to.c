@@ -51,6 +51,8 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_to(&g->x, g->dout[0], NULL, ac_grad_device(g, 0, 0)));
 }
 
-AC_OP(to, .sig = "to(x: tensor, dtype: dtype?, device: device?) -> tensor", .composed = plain);
+AC_OP(to, .sig = "to(x: tensor, dtype: dtype?, device: device?) -> tensor", .composed = plain,
+      .on_complex = aci_complex_composed);
 AC_OP(copy_to, .sig = "copy_to(x: tensor, device: device, from: device) -> tensor", .shape = shape,
-      .cpu = cpu, .by_vtable = true, .grad = grad, .hidden = true, .quantized = 1);
+      .cpu = cpu, .by_vtable = true, .grad = grad, .hidden = true, .quantized = 1,
+      .complex_as = AC_COMPLEX_NATIVE);

@@ -7,4 +7,5 @@
 
 static void grad(ac_grad *g) { aci_grad_zero(g, 0); }
 
-AC_MAP1N(trunc, FWD, .sig = "trunc(x: tensor) -> tensor", .grad = grad, .inplace = true);
+AC_MAP1N(trunc, FWD, .sig = "trunc(x: tensor) -> tensor", .grad = grad, .inplace = true,
+         .alias = "fix");

@@ -28,4 +28,5 @@ static void grad(ac_grad *g) {
 }
 
 AC_OP(where, .sig = "where(cond: tensor, a: operand, b: operand) -> tensor", .shape = shape,
-      .cpu = aci_map_cpu, .data = &where_map, .grad = grad, .save = AC_SAVE_IN(0));
+      .cpu = aci_map_cpu, .data = &where_map, .grad = grad, .save = AC_SAVE_IN(0),
+      .on_complex = aci_complex_parts);

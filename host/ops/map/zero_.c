@@ -8,4 +8,4 @@ static ac_status cpu(ac_frame *f, ac_err *e) { return aci_fill(f, aci_float(0), 
 static void grad(ac_grad *g) { ac_grad_set(g, 0, x_zeros_like(&g->x, g->dout[0], NULL, NULL)); }
 
 AC_OP(zero_, .sig = "zero_(x!: tensor) -> tensor", .shape = shape, .cpu = cpu, .any_device = true,
-      .grad = grad);
+      .grad = grad, .complex_as = AC_COMPLEX_NATIVE);

@@ -8,4 +8,5 @@ static ac_status shape(ac_frame *f, ac_err *e) { return aci_like_shape(f, 1, e);
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_fill(f, aci_float(0), e); }
 
 AC_OP(zeros_like, .sig = "zeros_like(x: tensor, dtype: dtype?, device: device?) -> tensor",
-      .shape = shape, .cpu = cpu, .any_device = true, .nondiff = true);
+      .shape = shape, .cpu = cpu, .any_device = true, .nondiff = true,
+      .complex_as = AC_COMPLEX_NATIVE);

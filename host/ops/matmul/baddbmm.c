@@ -87,6 +87,18 @@ static void grad(ac_grad *g) {
                 scaled(x, x_matmul(x, x_transpose(x, ARG_T(g, BATCH1), -2, -1), dy), alpha));
 }
 
+/* beta input + alpha mat1 mat2 */
+static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
+  (void)op;
+  ac_tensor *y = x_matmul(x, a[1].tensor, a[2].tensor);
+  ac_tensor *z = aci_scalar_f(a[3].scalar) == 1
+                     ? a[0].tensor
+                     : x_mul(x, T(a[0].tensor), (ac_operand){.scalar = a[3].scalar});
+  out[0] = aci_scalar_f(a[3].scalar) == 0 ? x_mul(x, T(y), (ac_operand){.scalar = a[4].scalar})
+                                          : x_add(x, T(z), T(y), a[4].scalar);
+  return 1;
+}
+
 AC_OP(
     baddbmm,
     .sig =
@@ -94,4 +106,4 @@ AC_OP(
         "tensor",
     .shape = shape, .cpu = cpu, .any_device = true, .grad = grad, .flops = flops,
     .save = AC_SAVE_IN(1) | AC_SAVE_IN(2), .save_for = {0, 1 << 2, 1 << 1},
-    .autocast = AC_CAST_LOWER);
+    .autocast = AC_CAST_LOWER, .inplace = true, .copy_back = true, .on_complex = on_complex);

@@ -18,4 +18,5 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(bmm, .sig = "bmm(x: tensor, mat2: tensor) -> tensor", .composed = composed);
+AC_OP(bmm, .sig = "bmm(x: tensor, mat2: tensor) -> tensor", .composed = composed,
+      .on_complex = aci_complex_composed);

@@ -381,4 +381,5 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(einsum, .sig = "einsum(equation: string, operands: tensors) -> tensor", .composed = composed);
+AC_OP(einsum, .sig = "einsum(equation: string, operands: tensors) -> tensor", .composed = composed,
+      .on_complex = aci_complex_composed);

@@ -57,7 +57,15 @@ static void grad(ac_grad *g) {
                 aci_product_as(ex, x_t(ex, dy), aci_product_flat(ex, x), ac_grad_dtype(g, 1, 0)));
 }
 
+/* x W^T + b */
+static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
+  (void)op;
+  out[0] = x_matmul(x, a[0].tensor, x_transpose(x, a[1].tensor, 0, 1));
+  if (a[2].kind == AC_T_TENSOR) out[0] = x_add(x, T(out[0]), T(a[2].tensor), aci_float(1));
+  return 1;
+}
+
 AC_OP(linear, .sig = "linear(x: tensor, weight: tensor, bias: tensor?) -> tensor", .shape = shape,
       .cpu = cpu, .any_device = true, .grad = grad, .flops = flops,
       .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1, 1 << 0}, .weights = 1 << 1,
-      .autocast = AC_CAST_LOWER);
+      .autocast = AC_CAST_LOWER, .on_complex = on_complex);

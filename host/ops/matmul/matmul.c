@@ -101,6 +101,27 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, col && d != NULL ? x_squeeze(ex, d, &last, 1) : d));
 }
 
+/* four products of parts */
+static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
+  (void)op;
+  const ac_tensor *const t = a[0].tensor, *const o = a[1].tensor;
+  if (t->dtype != o->dtype) {
+    x->st = AC_FAIL(x->e, DTYPE, "expected both to have one dtype, got %s and %s; cast one of them",
+                    ac_dtype_name((ac_dtype)t->dtype), ac_dtype_name((ac_dtype)o->dtype));
+    return 0;
+  }
+  ac_tensor *p = a[0].tensor, *q = a[1].tensor;
+  ac_tensor *re = x_matmul(x, aci_re(x, p), aci_re(x, q)), *im;
+  if (!aci_is_complex(p)) im = x_matmul(x, p, aci_im(x, q));
+  else im = x_matmul(x, aci_im(x, p), aci_re(x, q));
+  if (aci_is_complex(p) && aci_is_complex(q)) {
+    im = x_add(x, T(im), T(x_matmul(x, aci_re(x, p), aci_im(x, q))), aci_float(1));
+    re = x_sub(x, T(re), T(x_matmul(x, aci_im(x, p), aci_im(x, q))), aci_float(1));
+  }
+  out[0] = aci_join(x, re, im);
+  return 1;
+}
+
 AC_OP(matmul, .sig = "matmul(x: tensor, other: tensor) -> tensor", .shape = shape, .cpu = cpu,
       .any_device = true, .grad = grad, .flops = flops, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1),
-      .save_for = {1 << 1, 1 << 0}, .autocast = AC_CAST_LOWER);
+      .save_for = {1 << 1, 1 << 0}, .autocast = AC_CAST_LOWER, .on_complex = on_complex);

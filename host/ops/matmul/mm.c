@@ -10,4 +10,5 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(mm, .sig = "mm(x: tensor, mat2: tensor) -> tensor", .composed = composed);
+AC_OP(mm, .sig = "mm(x: tensor, mat2: tensor) -> tensor", .composed = composed,
+      .on_complex = aci_complex_composed);

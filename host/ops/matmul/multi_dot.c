@@ -87,4 +87,5 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(multi_dot, .sig = "multi_dot(tensors: tensors) -> tensor", .composed = composed);
+AC_OP(multi_dot, .sig = "multi_dot(tensors: tensors) -> tensor", .composed = composed,
+      .on_complex = aci_complex_composed);

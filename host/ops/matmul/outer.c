@@ -11,4 +11,5 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(outer, .sig = "outer(x: tensor, other: tensor) -> tensor", .composed = composed);
+AC_OP(outer, .sig = "outer(x: tensor, other: tensor) -> tensor", .composed = composed,
+      .alias = "ger", .on_complex = aci_complex_composed);

@@ -52,7 +52,21 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return AC_OK;
 }
 
+/* both parts, each with half of the variance */
+static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
+  (void)op;
+  ac_tensor *f = x_view_as_real(x, x_zeros_like(x, a[0].tensor, NULL, NULL));
+  if (a[1].f != 0) {
+    x->st = AC_FAIL(x->e, DTYPE, "complex numbers are drawn around 0, mean is %g; add it", a[1].f);
+    return 0;
+  }
+  f = x_normal_(x, f, 0, a[2].f * 0x1.6a09e667f3bcdp-1,
+                a[3].kind == AC_T_NONE ? NULL : a[3].generator);
+  out[0] = x_copy_(x, a[0].tensor, x_view_as_complex(x, f));
+  return 1;
+}
+
 AC_OP(
     normal_,
     .sig = "normal_(x!: tensor, mean: float = 0, std: float = 1, generator: generator?) -> tensor",
-    .shape = shape, .cpu = cpu, .grad = aci_draw_no_grad);
+    .shape = shape, .cpu = cpu, .grad = aci_draw_no_grad, .on_complex = on_complex);

@@ -62,7 +62,16 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return AC_OK;
 }
 
+/* both parts */
+static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
+  (void)op;
+  ac_tensor *f = x_view_as_real(x, x_zeros_like(x, a[0].tensor, NULL, NULL));
+  f = x_uniform_(x, f, a[1].f, a[2].f, a[3].kind == AC_T_NONE ? NULL : a[3].generator);
+  out[0] = x_copy_(x, a[0].tensor, x_view_as_complex(x, f));
+  return 1;
+}
+
 AC_OP(
     uniform_,
     .sig = "uniform_(x!: tensor, from: float = 0, to: float = 1, generator: generator?) -> tensor",
-    .shape = shape, .cpu = cpu, .grad = aci_draw_no_grad);
+    .shape = shape, .cpu = cpu, .grad = aci_draw_no_grad, .on_complex = on_complex);

@@ -15,5 +15,11 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 }
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_count_run(f, finish, e); }
 
+/* of the elements that are not 0 */
+static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
+  out[0] = aci_complex_again(x, op, a, x_ne(x, T(a[0].tensor), F(0)));
+  return 1;
+}
+
 AC_OP(all, .sig = "all(x: tensor, dim: dims?, keepdim: bool = false) -> tensor", .shape = shape,
-      .cpu = cpu, .nondiff = true);
+      .cpu = cpu, .nondiff = true, .on_complex = on_complex);

@@ -92,6 +92,6 @@ static int plain(ac_expr *e, const ac_value *a, ac_tensor **out) {
 
 AC_OP(cumprod, .sig = "cumprod(x: tensor, dim: dim, dtype: dtype?) -> tensor",
       .shape = aci_scan_shape, .cpu = cpu, .grad = grad, .composed = plain, .save = AC_SAVE_IN(0),
-      .flops_per_element = 1);
+      .flops_per_element = 1, .inplace = true, .copy_back = true);
 AC_OP(cumprod_backward, .sig = "cumprod_backward(dy: tensor, x: tensor, dim: int) -> tensor",
       .shape = shape_backward, .cpu = cpu_backward, .hidden = true, .flops_per_element = 4);

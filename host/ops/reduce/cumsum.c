@@ -24,7 +24,8 @@ static void grad_backward(ac_grad *g) {
 }
 
 AC_OP(cumsum, .sig = "cumsum(x: tensor, dim: dim, dtype: dtype?) -> tensor",
-      .shape = aci_scan_shape, .cpu = cpu, .grad = grad, .flops_per_element = 1);
+      .shape = aci_scan_shape, .cpu = cpu, .grad = grad, .flops_per_element = 1, .inplace = true,
+      .copy_back = true, .on_complex = aci_complex_parts);
 AC_OP(cumsum_backward, .sig = "cumsum_backward(dy: tensor, dim: int) -> tensor",
       .shape = aci_shape_like0, .cpu = cpu_backward, .grad = grad_backward, .hidden = true,
-      .flops_per_element = 1);
+      .flops_per_element = 1, .on_complex = aci_complex_parts);

@@ -34,4 +34,5 @@ static void grad(ac_grad *g) {
 }
 
 AC_OP(mean, .sig = "mean(x: tensor, dim: dims?, keepdim: bool = false, dtype: dtype?) -> tensor",
-      .shape = shape, .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad);
+      .shape = shape, .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad,
+      .on_complex = aci_complex_parts);

@@ -145,9 +145,15 @@ static void grad(ac_grad *g) {
   }
 }
 
+/* of the magnitudes */
+static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
+  out[0] = aci_complex_again(x, op, a, x_abs(x, a[0].tensor));
+  return 1;
+}
+
 AC_OP(norm, .sig = "norm(x: tensor, p: scalar = 2, dim: dims?, keepdim: bool = false) -> tensor",
       .shape = shape, .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad,
-      .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0), .flops_per_element = 2);
+      .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0), .flops_per_element = 2, .on_complex = on_complex);
 AC_OP(norm_backward, .sig = "norm_backward(dy: tensor, x: tensor, y: tensor, p: float) -> tensor",
       .shape = aci_map_shape, .cpu = cpu_backward, .any_device = true, .elementwise = true,
       .data = &maps[0], .composed = plain_backward, .hidden = true, .flops_per_element = 3);

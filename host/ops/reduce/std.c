@@ -16,7 +16,15 @@ static void grad(ac_grad *g) {
   aci_moments_grad(g, x_masked_fill(x, half, flat, F(0)));
 }
 
+/* the root of the variance */
+static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
+  ac_tensor *v = aci_complex_again(x, ac_op_find(x->ctx, "var"), a, a[0].tensor);
+  (void)op;
+  out[0] = x_sqrt(x, v);
+  return 1;
+}
+
 AC_OP(std,
       .sig = "std(x: tensor, dim: dims?, keepdim: bool = false, correction: scalar = 1) -> tensor",
       .shape = aci_moments_shape, .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad,
-      .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0), .flops_per_element = 5);
+      .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0), .flops_per_element = 5, .on_complex = on_complex);

@@ -25,4 +25,5 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
 static void grad(ac_grad *g) { ac_grad_set(g, 0, aci_reduce_spread(g, &g->args[1], g->dout[0])); }
 
 AC_OP(sum, .sig = "sum(x: tensor, dim: dims?, keepdim: bool = false, dtype: dtype?) -> tensor",
-      .shape = shape, .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad);
+      .shape = shape, .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad,
+      .on_complex = aci_complex_parts);

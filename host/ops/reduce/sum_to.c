@@ -15,4 +15,4 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
 }
 
 AC_OP(sum_to, .sig = "sum_to(x: tensor, shape: shape) -> tensor", .composed = composed,
-      .hidden = true);
+      .hidden = true, .on_complex = aci_complex_composed);

@@ -11,7 +11,14 @@
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_moments_run(f, false, e); }
 static void grad(ac_grad *g) { aci_moments_grad(g, g->dout[0]); }
 
+/* the sum of both parts */
+static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
+  ac_tensor *re = aci_complex_again(x, op, a, aci_re(x, a[0].tensor));
+  out[0] = x_add(x, T(re), T(aci_complex_again(x, op, a, aci_im(x, a[0].tensor))), aci_float(1));
+  return 1;
+}
+
 AC_OP(var,
       .sig = "var(x: tensor, dim: dims?, keepdim: bool = false, correction: scalar = 1) -> tensor",
       .shape = aci_moments_shape, .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad,
-      .save = AC_SAVE_IN(0), .flops_per_element = 5);
+      .save = AC_SAVE_IN(0), .flops_per_element = 5, .on_complex = on_complex);

@@ -4,7 +4,7 @@ local markdown = require "reference.markdown"
 
 local M = {}
 
-M.files = { "core.lua", "system.lua", "tensor.lua" }
+M.files = { "core.lua", "system.lua", "tensor.lua", "linalg.lua" }
 --- Those of a module, for its page.
 M.modules = { dist = "dist.lua" }
 

@@ -65,6 +65,7 @@ local METHODS <const> = { "prepare", "accumulation", "training", "collectives", 
 ---@field is_last_process boolean
 ---@field sync_gradients boolean settable
 ---@field gradient_accumulation_steps integer settable
+---@field micro_batches integer? of an update over all ranks
 ---@field even_batches boolean settable
 ---@field deepspeed_plugin accel.accelerator.DeepSpeedPlugin? the active one
 ---@field deepspeed_config table? its configuration, as prepare has filled it
@@ -83,6 +84,8 @@ end
 ---  split_batches boolean: a loader's batch size is the global batch size (default: dataloader_config's, false)
 ---  mixed_precision string: "no", "fp16", "bf16" or "fp8" (default: the environment's, "no")
 ---  gradient_accumulation_steps integer: micro-batches of an update (default: the environment's, 1)
+---  micro_batches integer: micro-batches of an update over all ranks, in the place of gradient_accumulation_steps, for
+---    DistributedDataParallelKwargs { deterministic = "world" }. Any number of ranks up to it gives the same bits
 ---  cpu boolean = false: stay on the CPU
 ---  dataloader_config accel.accelerator.DataLoaderConfiguration: even_batches, dispatch_batches, ...
 ---  rng_types string[]: generators that all ranks share (default: { "generator" })
@@ -207,6 +210,7 @@ end
 local setters = {
   sync_gradients = function(self, value) self.gradient_state.sync_gradients = value and true or false end,
   gradient_accumulation_steps = function(self, value)
+    if self.micro_batches then raise "Accelerator: gradient_accumulation_steps is this rank's share of micro_batches, and cannot be set" end
     self.gradient_state.num_steps = check.positive("Accelerator", "gradient_accumulation_steps", value)
   end,
   scaler = function(self, value)
@@ -227,7 +231,7 @@ end
 
 --- Attributes that may be nil.
 local optional = {
-  scaler = true, autocast_handler = true, ddp_handler = true, scaler_handler = true, init_handler = true,
+  micro_batches = true, scaler = true, autocast_handler = true, ddp_handler = true, scaler_handler = true, init_handler = true,
   profile_handler = true, te_recipe_handler = true, ao_recipe_handler = true, msamp_recipe_handler = true,
   data_seed = true, total_limit = true, resumed_from = true,
   -- Accelerate also returns nil if the feature is off

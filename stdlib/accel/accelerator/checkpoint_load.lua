@@ -290,6 +290,7 @@ function M.apply(accelerator, plan)
   accelerator._update:discard()
   local state = accelerator.gradient_state
   state.step, state.sync_gradients, state.stale = record.accumulation.step, record.accumulation.sync_gradients, false
+  if accelerator.micro_batches then state.step = 0 end -- it counted another rank's share; a save is between two updates
   if plan.gradients then gradients.set(accelerator, plan.gradients, record.accumulation.weighted) end
   random.set(accelerator, plan.random)
 end

@@ -1,11 +1,13 @@
 --- The Source of a prepared loader over indexed data: every rank fetches its own part, by BatchSamplerShard. Made by
 --- accel.accelerator.loader, whose head comment defines a Source.
 local class = require "accel.util.class"
+local quota = require "accel.dist.quota"
 local raise = require "accel.util.raise"
 local reader = require "accel.data.reader"
 local samplers = require "accel.data.samplers"
 local shards = require "accel.data.shards"
 local unbatched_rows = require "accel.accelerator.unbatched_rows"
+local update_shard = require "accel.data.update_shard"
 
 ---@class accel.accelerator.IndexedSource
 ---@field seed integer set by the loader
@@ -21,7 +23,9 @@ local function batches_of(base)
 end
 
 ---@param base accel.data.DataLoader
----@param o {num_processes: integer, process_index: integer, split_batches: boolean, even_batches: boolean}
+---@param o {num_processes: integer, process_index: integer, split_batches: boolean, even_batches: boolean, micro_batches: integer?,
+---  trains: (fun(): boolean)?} micro_batches: of an update over all ranks. trains: whether a pass that begins is one of training, which is
+---  cut into updates
 function Indexed:init(base, o)
   self.base, self.seed, self.even_batches = base, base.seed, o.even_batches
   self.ranks = o.num_processes
@@ -32,6 +36,30 @@ function Indexed:init(base, o)
   end
   self.shard = shards.BatchSamplerShard(batches_of(base), o.num_processes, o.process_index,
     { split_batches = o.split_batches })
+  if not o.micro_batches then return end
+  if o.split_batches or self.unbatched then
+    raise("prepare: micro_batches counts batches of the loader, so it supports neither split_batches nor batch_size = false")
+  end
+  self.trains, self.micro_batches, self.rank = o.trains, o.micro_batches, o.process_index
+  self.whole = shards.BatchSamplerShard(batches_of(base), 1, 0, { even_batches = false })
+end
+
+--- Whether the pass under way, the last one or else the coming one is cut into updates of a fixed number of micro-batches.
+local function by_updates(self)
+  if not self.micro_batches then return false end
+  if self.cut == nil then return self.trains() end
+  return self.cut
+end
+
+local function plan_of(self, epoch, start)
+  return update_shard.plan(self.whole:plan(epoch, self.seed, start), {
+    micro_batches = self.micro_batches, ranks = self.ranks, rank = self.rank, drop = self.shard.drop_last,
+  })
+end
+
+--- Batches of this rank in a global batch: more than one if that is an update.
+function Indexed:round()
+  return by_updates(self) and select(2, quota.of(self.micro_batches, self.ranks, self.rank)) or 1
 end
 
 --- One rank has nobody to be even with.
@@ -41,15 +69,21 @@ local function shard_of(self)
 end
 
 function Indexed:len(skipped, epoch, start)
+  if by_updates(self) then return math.max(0, plan_of(self, epoch or 0, start).own - (skipped or 0)) end
   return math.max(0, shard_of(self):len(epoch, self.seed, start) - (skipped or 0))
 end
 
-function Indexed:total_batch_size() return self.shard.total_batch_size end
+function Indexed:total_batch_size()
+  if by_updates(self) then return self.whole.batch_size and self.whole.batch_size * self.micro_batches end
+  return self.shard.total_batch_size
+end
 
 function Indexed:total_length() return self.shard:samples() end
 
 function Indexed:begin(epoch, first, start)
-  local base, plan, g, asked = self.base, shard_of(self):plan(epoch, self.seed, start), first, first
+  local base, g, asked = self.base, first, first
+  if self.micro_batches then self.cut = self.trains() end
+  local plan = by_updates(self) and plan_of(self, epoch, start) or shard_of(self):plan(epoch, self.seed, start)
   local own, global_batches, unbatched, even = plan.own, plan.global_batches, self.unbatched, self.shard.even_batches
   local function feed() -- with workers, ahead of the delivered batches
     if asked >= own then return nil end

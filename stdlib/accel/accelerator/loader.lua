@@ -15,6 +15,7 @@
 ---       unknown (then one batch is read ahead). over: whether it is the final one of every rank (default: last)
 ---   len(self, skipped, epoch, start) -> batches of this rank in a pass, nil if unknown
 ---   total_batch_size(self), total_length(self)   rows of a global batch and of a pass over all ranks, nil if unknown
+---   round(self)     if the Source has it: batches of this rank in a global batch, which is an update then
 ---   seed            set by the loader. The order is a function of seed and epoch
 ---   even_batches    if the Source has it, you may set it between passes
 ---   late_remainder  the remainder is known with the last batch only
@@ -102,6 +103,18 @@ local function dispatches(base, config, moves, ranks)
   return IterableSource and moves and ranks > 1 and not IterableSource.shards_itself(base.dataset, ranks) or false
 end
 
+--- Whether a pass that begins is one of training: a prepared model is in training mode, or there is none yet.
+local function trains_of(accelerator)
+  local weak = setmetatable({ accelerator }, { __mode = "v" })
+  return function()
+    local models = weak[1] and weak[1]._prepared.models or {}
+    for _, model in ipairs(models) do
+      if model.training then return true end
+    end
+    return #models == 0
+  end
+end
+
 --- The prepared form of a loader, with the Source that it and the accelerator's dataloader_config ask for.
 ---@param base accel.data.DataLoader
 ---@param opts {accelerator: table, device: string?, slice_fn: function?}
@@ -117,11 +130,16 @@ function DataLoader.prepare(base, opts, ...)
       leave it out"
   end
   local dispatched = not meshed and dispatches(base, config, opts.device ~= nil, ranks)
+  local micro_batches = accelerator.micro_batches
+  if micro_batches and (dispatched or base.stream) then
+    raise "prepare: micro_batches needs data with positions; give the loader a data set with len and get, and leave out dispatch_batches"
+  end
   local seed = agree(base, accelerator, not dispatched)
   local Source = require("accel.accelerator." .. (dispatched and "dispatch" or base.stream and "iterable" or "indexed"))
   local source = Source(base, {
     num_processes = ranks, process_index = rank, split_batches = config.split_batches,
     even_batches = config.even_batches, slice_fn = dispatched and opts.slice_fn or nil,
+    micro_batches = micro_batches, trains = micro_batches and trains_of(accelerator) or nil,
   })
   if dispatched then source.late_remainder = true
   elseif opts.slice_fn then
@@ -211,7 +229,7 @@ function DataLoader:state_dict()
   local total, state = self.source:total_batch_size(), { epoch = epoch, seed = self.seed }
   state.length = self.source:total_length()
   if self.source.native_shards then state.shards, state.batches = self.num_processes, batches
-  elseif total then state.samples = start + batches * total
+  elseif total then state.samples = start + batches // (self.source.round and self.source:round() or 1) * total
   else state.batches = batches * self.num_processes end
   return state
 end

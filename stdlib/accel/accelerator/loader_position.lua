@@ -45,13 +45,14 @@ function M.from_state(self, state)
       .. "or set_epoch(%d) to begin the pass anew", samples and "samples" or "batches",
       total and "samples" or "batches", total and "a common size" or "no common size", state.epoch)
   end
-  if n % unit ~= 0 and unit == total and self.source.starts_anywhere then return n // unit, n % unit end
+  local round = self.source.round and self.source:round() or 1
+  if n % unit ~= 0 and unit == total and self.source.starts_anywhere then return n // unit * round, n % unit end
   if n % unit ~= 0 then
     raise("DataLoader: the state is %d %s into a pass, which is not a multiple of global batches of %d; use a "
       .. "batch size and a number of processes whose global batch divides %d, or set_epoch(%d) to begin the pass anew",
       n, what, unit, n, state.epoch)
   end
-  return n // unit, 0
+  return n // unit * round, 0
 end
 
 return M

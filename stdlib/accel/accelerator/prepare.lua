@@ -173,7 +173,7 @@ local function wrap(self, model)
   local given, hook = handler and handler:to_kwargs() or {}, checks.hook_of(handler)
   given.comm_hook, given.comm_wrapper, given.comm_state_option = nil, nil, nil
   given.dim, given.check_reduction = nil, nil -- reported by the Accelerator
-  given.process_group = group
+  given.process_group, given.micro_batches = group, self.micro_batches
   if experts and #experts > 0 then given.ignored_parameters = experts end
   local world = given.deterministic == "world"
   if world and self.gradient_state.sync_each_batch then

@@ -19,7 +19,7 @@ local WHO <const> = "Accelerator"
 
 local declared = {
   device_placement = true, split_batches = none, mixed_precision = none, gradient_accumulation_steps = none,
-  cpu = false, dataloader_config = none, rng_types = none, log_with = none, project_dir = none,
+  micro_batches = none, cpu = false, dataloader_config = none, rng_types = none, log_with = none, project_dir = none,
   project_config = none, gradient_accumulation_plugin = none, step_scheduler_with_optimizer = true,
   kwargs_handlers = none, step_unit = "update",
   deepspeed_plugin = none, deepspeed_plugins = none, fsdp_plugin = none, torch_tp_plugin = none,
@@ -153,6 +153,29 @@ local function accumulation(values, origins, o)
   return own
 end
 
+--- A fixed number of micro-batches of an update, over all ranks: the micro-steps of this rank are its share.
+local function fixed_micro_batches(values, origins, o, parts)
+  local m = o.micro_batches
+  if m == nil then return end
+  check.positive(WHO, "micro_batches", m)
+  if not values.ddp_handler or values.ddp_handler.deterministic ~= "world" then
+    raise('%s: micro_batches fixes the order in which gradients are added up, for DistributedDataParallelKwargs { deterministic = "world" }'
+      .. " only; set both, or use gradient_accumulation_steps", WHO)
+  end
+  if values.parallelism_config or values.megatron_lm_plugin then
+    raise("%s: micro_batches does not support parallelism_config and megatron_lm_plugin yet; leave it out", WHO)
+  end
+  if origins.gradient_accumulation_steps ~= "default" and values.gradient_accumulation_steps ~= 1 then
+    raise("%s: give micro_batches, of all ranks, or gradient_accumulation_steps, of each rank, not both", WHO)
+  end
+  local ranks = parts.state.num_processes
+  if m < ranks then raise("%s: micro_batches = %d is below the number of ranks, %d; every rank needs one", WHO, m, ranks) end
+  local _, count = require "accel.dist.quota".of(m, ranks, parts.state.process_index)
+  parts.gradient_accumulation_plugin.num_steps = count
+  values.gradient_accumulation_steps, origins.gradient_accumulation_steps = count, "micro_batches"
+  values.micro_batches, origins.micro_batches = m, "argument"
+end
+
 local function loaders(values, origins, o)
   local given, origin = instance("dataloader_config", o.dataloader_config), "dataloader_config"
   local settings = given and given:to_kwargs() or {}
@@ -228,6 +251,7 @@ return function(opts)
     mixed_precision = deepspeed and deepspeed.mixed_precision or not values.deepspeed_plugin and o.mixed_precision or nil,
     cpu = o.cpu, init_handler = values.init_handler, _from_accelerator = true,
   }
+  fixed_micro_batches(values, origins, o, parts)
   local recipe = recipes.take(values, origins, parts.state.mixed_precision == "fp8" or deepspeed and deepspeed.mixed_precision == "fp8")
   sharding.commit(deepspeed)
   parts.notes = deepspeed and deepspeed.notes

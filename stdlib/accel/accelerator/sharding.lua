@@ -174,7 +174,8 @@ end
 function M.options(accelerator, model, only_check)
   local fsdp, ds, ddp = accelerator.fsdp_plugin, accelerator.deepspeed_plugin, accelerator.ddp_handler
   if not fsdp and not ds then return nil end
-  local o = { deterministic = ddp and ddp.deterministic, broadcast_buffers = ddp == nil or ddp.broadcast_buffers ~= false }
+  local o = { deterministic = ddp and ddp.deterministic, broadcast_buffers = ddp == nil or ddp.broadcast_buffers ~= false,
+    micro_batches = accelerator.micro_batches }
   if ds then
     for key, value in next, require("accel.deepspeed.units").options(ds, model) do o[key] = value end
     o.offload = offloading.deepspeed(ds)

@@ -34,8 +34,9 @@ return function(...)
     return command.refuse(PROGRAM, "%s%s", o.metric and ("no series '%s'"):format(o.metric) or "nothing was logged",
       near and ("; did you mean '%s'?"):format(near) or "")
   end
-  local drawing = { width = o.width or shown.width(), height = o.height, utf8 = o.ascii and false or nil, axis = o.x,
+  local drawing = { width = o.width or shown.width(), height = o.height, axis = o.x,
     smooth = o.smooth, log = o.log }
+  if o.ascii then drawing.utf8 = false end
   if o.svg then
     if #tags > 1 then return command.refuse(PROGRAM, "--svg takes one series; select one with --metric NAME: %s", table.concat(tags, ", ")) end
     local ok, message = require "accel.util.writer".file(o.svg, plots.svg(store.store, runs, tags[1], drawing))

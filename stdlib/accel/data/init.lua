@@ -3,7 +3,7 @@ return require "accel.util.lazy" ("accel.data", {
   Dataset = "dataset", IterableDataset = "iterable_dataset", TensorDataset = "tensor_dataset",
   ListDataset = "list_dataset", TokenFile = "token_file", IndexedDataset = "indexed_dataset", IndexedDatasetBuilder = "indexed_dataset",
   GPTDataset = "gpt_dataset", BlendedDataset = "gpt_dataset", BERTDataset = "bert_dataset",
-  T5Dataset = "t5_dataset", IDX = "idx", CSV = "csv",
+  T5Dataset = "t5_dataset", IDX = "idx", CSV = "csv", numpy = "numpy",
   Subset = "views", ConcatDataset = "views", MapDataset = "views", BatchDataset = "views",
   ColumnsDataset = "column_views", CacheDataset = "column_views",
   JSONL = "jsonl", Parquet = "parquet", Arrow = "arrow", TableDataset = "table_dataset", WebDataset = "webdataset",

@@ -38,12 +38,12 @@ local function derived(...) return require("accel.data.iterable_views").derived(
 --- well.
 ---@param fn (fun(sample: any, i: integer): any)|string
 ---@return accel.data.IterableDataset
-function IterableDataset:map(fn) return derived(self, "map", fn == nil and false or fn) end
+function IterableDataset:map(fn) return derived(self, "map", fn or false) end
 
 --- The samples for which fn(sample, i) is true.
 ---@param fn (fun(sample: any, i: integer): boolean)|string
 ---@return accel.data.IterableDataset
-function IterableDataset:filter(fn) return derived(self, "filter", fn == nil and false or fn) end
+function IterableDataset:filter(fn) return derived(self, "filter", fn or false) end
 
 --- Batches of n neighbours, each one sample of the new stream.
 ---@param n integer

@@ -37,7 +37,7 @@ local owners = setmetatable({}, { __mode = "k" }) -- parameter -> weak reference
 ---@param names string[]
 ---@param params accel.Tensor[] those that require gradients, in order of registration
 ---@param o {first: integer, cap: integer, group: any, find_unused: boolean, static: boolean, as_view: boolean, world:
---- boolean}
+--- boolean, micro_batches: integer?}
 function Reducer:init(names, params, o)
   self.names, self.params, self.o, self.size = names, params, o, dist.get_world_size(o.group)
   self.n, self.layout = #params, 0
@@ -275,9 +275,12 @@ function Reducer:launch(b)
       if self.expected[i] == 0 then self:collect(i) end
     end
   end
-  local sum = self.counter and self.counter:finish(b.kind, b.offset, b.flat) or b.flat
+  local sum, before = b.flat, nil
+  if self.counter then sum, before = self.counter:finish(b.kind, b.offset, b.flat, self.exchange ~= nil) end
   if self.hook then
     b.future = self:run_hook(GradBucket(b))
+  elseif self.exchange then
+    b.future = self.exchange:all_reduce(sum, before)
   elseif self.size > 1 then
     local op = (self.counter or self.divisor) and "sum" or "mean"
     b.future = Future(dist.all_reduce(sum, { op = op, group = self.o.group, async_op = true }), sum)

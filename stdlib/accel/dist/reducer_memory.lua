@@ -1,7 +1,6 @@
 --- The memory of a reducer's gradients: its buckets, and the order of parameters in them. Part of accel.dist.Reducer,
 --- installed by reducer.lua.
 local accel = require "accel"
-local Counter = require "accel.dist.counter"
 local buckets = require "accel.dist.buckets"
 local dist = require "accel.dist"
 local flat = require "accel.dist.flat"
@@ -19,7 +18,7 @@ return function(Reducer)
         self.flats[kind] = accel.unscoped(flat, k.count, k.dtype, k.device)
         self.flats[kind]:zero_()
       end
-      self.counter = self.o.world and Counter(self.flats) or nil
+      if self.o.world then self:count_in(self.flats) end
     else
       for i, p in ipairs(params) do
         if p.grad == self.views[i] then

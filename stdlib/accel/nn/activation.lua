@@ -265,4 +265,26 @@ function M.PReLU:forward(x) return accel.prelu(x, self.weight) end
 
 function M.PReLU:extra_repr() return ("num_parameters=%d"):format(self.num_parameters) end
 
+--- x above 0. Below, x times a slope: in training drawn from lower .. upper for every element, otherwise their mean.
+--- example: accel.nn.RReLU(0.25, 0.75):eval()(accel.tensor { -2.0, 3.0 }) --> { -1, 3 }
+---@class accel.nn.RReLU : accel.nn.Module
+M.RReLU = Module:extend("accel.nn.RReLU")
+
+local rrelu_arguments = arguments("RReLU", { "lower", 1 / 8 }, { "upper", 1 / 3 }, { "inplace", false })
+
+---@param ... any lower, upper, inplace by position or in one table
+function M.RReLU:init(...)
+  local o = rrelu_arguments(...)
+  self.lower, self.upper, self.inplace = o.lower, o.upper, o.inplace
+  if o.lower > o.upper then require("accel.util.raise")("RReLU: lower is %g, above upper, %g", o.lower, o.upper) end
+end
+
+function M.RReLU:forward(x)
+  return F.rrelu(x, { lower = self.lower, upper = self.upper, training = self.training, inplace = self.inplace })
+end
+
+function M.RReLU:extra_repr()
+  return ("lower=%g, upper=%g%s"):format(self.lower, self.upper, self.inplace and ", inplace=true" or "")
+end
+
 return M

@@ -12,6 +12,20 @@ local batch_norm = accel.batch_norm
 
 local M = {}
 
+--- Normalises x, of any rank, and counts the batch.
+---@param self accel.nn.BatchNorm1d
+---@param x accel.Tensor
+---@return accel.Tensor
+function M.run(self, x)
+  local mean, var, training = self.running_mean, self.running_var, self.training
+  if training and recompute.depth > 0 then mean, var = nil, nil end -- this batch was counted in the forward
+  local counted = training and mean and self.num_batches_tracked
+  local momentum = self.momentum or (counted and 1 / (counted:item() + 1)) or 0.0
+  local y = batch_norm(x, mean, var, self.weight, self.bias, training or not mean, momentum, self.eps)
+  if counted then counted:add_(1) end
+  return y
+end
+
 --- dims: which ranks of input the class takes.
 local function class(who, dims)
   local BatchNorm = Module:extend("accel.nn." .. who)
@@ -56,13 +70,7 @@ local function class(who, dims)
     if not dims[x.ndim] then
       raise("%s: expected %s, got shape %s", who, dims.text, tensors.shape_string(x))
     end
-    local mean, var, training = self.running_mean, self.running_var, self.training
-    if training and recompute.depth > 0 then mean, var = nil, nil end -- this batch was counted in the forward
-    local counted = training and mean and self.num_batches_tracked
-    local momentum = self.momentum or (counted and 1 / (counted:item() + 1)) or 0.0
-    local y = batch_norm(x, mean, var, self.weight, self.bias, training or not mean, momentum, self.eps)
-    if counted then counted:add_(1) end
-    return y
+    return M.run(self, x)
   end
 
   function BatchNorm:extra_repr()

@@ -67,4 +67,10 @@ M.Dropout3d = by_channel("Dropout3d", "dropout3d")
 ---@overload fun(p: number?): accel.nn.AlphaDropout
 M.AlphaDropout = by_channel("AlphaDropout", "alpha_dropout")
 
+--- AlphaDropout of whole channels of (N, C, ...).
+--- example: accel.nn.FeatureAlphaDropout(0.5):eval()(accel.ones(1, 2, 1)) --> { { { 1 }, { 1 } } }
+---@class accel.nn.FeatureAlphaDropout : accel.nn.Module
+---@overload fun(p: number?): accel.nn.FeatureAlphaDropout
+M.FeatureAlphaDropout = by_channel("FeatureAlphaDropout", "feature_alpha_dropout")
+
 return M

@@ -1,6 +1,6 @@
 --- accel.nn: modules, loaded one file at a time on first use. Names and meaning are PyTorch's.
 return require "accel.util.lazy" ("accel.nn", {
-  Module = "module", Parameter = "parameter",
+  Module = "module", Parameter = "parameter", Buffer = "buffer",
   Sequential = "sequential", ModuleList = "module_list", ModuleDict = "module_dict",
   ParameterList = "parameter_list", ParameterDict = "parameter_dict",
   -- linear and embedding
@@ -13,9 +13,16 @@ return require "accel.util.lazy" ("accel.nn", {
   ZeroPad1d = "padding", ZeroPad2d = "padding", ConstantPad1d = "padding", ConstantPad2d = "padding",
   ReflectionPad1d = "padding", ReflectionPad2d = "padding", ReplicationPad1d = "padding",
   ReplicationPad2d = "padding", CircularPad1d = "padding", CircularPad2d = "padding",
+  ZeroPad3d = "padding", ConstantPad3d = "padding", ReflectionPad3d = "padding", ReplicationPad3d = "padding",
+  CircularPad3d = "padding",
   MaxPool1d = "pool", MaxPool2d = "pool", AvgPool1d = "pool", AvgPool2d = "pool",
   AdaptiveAvgPool1d = "pool", AdaptiveAvgPool2d = "pool", AdaptiveMaxPool1d = "pool",
   AdaptiveMaxPool2d = "pool",
+  MaxPool3d = "pool", AvgPool3d = "pool", AdaptiveAvgPool3d = "pool", AdaptiveMaxPool3d = "pool",
+  MaxUnpool1d = "pool_more", MaxUnpool2d = "pool_more", MaxUnpool3d = "pool_more",
+  LPPool1d = "pool_more", LPPool2d = "pool_more", LPPool3d = "pool_more",
+  FractionalMaxPool2d = "pool_more", FractionalMaxPool3d = "pool_more", LocalResponseNorm = "pool_more",
+  UpsamplingBilinear2d = "vision", UpsamplingNearest2d = "vision",
   Upsample = "vision", PixelShuffle = "vision", PixelUnshuffle = "vision", ChannelShuffle = "vision",
   Unfold = "vision", Fold = "vision",
   -- normalisation and dropout
@@ -23,7 +30,7 @@ return require "accel.util.lazy" ("accel.nn", {
   BatchNorm1d = "batch_norm", BatchNorm2d = "batch_norm", BatchNorm3d = "batch_norm",
   InstanceNorm1d = "instance_norm", InstanceNorm2d = "instance_norm", InstanceNorm3d = "instance_norm",
   Dropout = "dropout", Dropout1d = "dropout", Dropout2d = "dropout", Dropout3d = "dropout",
-  AlphaDropout = "dropout",
+  AlphaDropout = "dropout", FeatureAlphaDropout = "dropout", SyncBatchNorm = "sync_batch_norm",
   -- shape
   Identity = "shape", Flatten = "shape", Unflatten = "shape",
   -- activation
@@ -33,7 +40,7 @@ return require "accel.util.lazy" ("accel.nn", {
   ELU = "activation", SELU = "activation", CELU = "activation", Hardtanh = "activation",
   Hardsigmoid = "activation", Hardswish = "activation", Hardshrink = "activation", Softshrink = "activation",
   Softplus = "activation", Softsign = "activation", Tanhshrink = "activation", Threshold = "activation",
-  Mish = "activation", GLU = "activation",
+  Mish = "activation", GLU = "activation", RReLU = "activation",
   -- attention and recurrence
   MultiheadAttention = "multihead_attention",
   TransformerEncoderLayer = "transformer_encoder", TransformerEncoder = "transformer_encoder",
@@ -47,6 +54,14 @@ return require "accel.util.lazy" ("accel.nn", {
   L1Loss = "loss", SmoothL1Loss = "loss", HuberLoss = "loss",
   BCELoss = "loss", BCEWithLogitsLoss = "loss", KLDivLoss = "loss", CosineEmbeddingLoss = "loss", MarginRankingLoss = "loss",
   TripletMarginLoss = "loss", PoissonNLLLoss = "loss", GaussianNLLLoss = "loss", HingeEmbeddingLoss = "loss",
+  SoftMarginLoss = "margin_loss", MultiMarginLoss = "margin_loss", MultiLabelMarginLoss = "margin_loss",
+  MultiLabelSoftMarginLoss = "margin_loss", TripletMarginWithDistanceLoss = "margin_loss",
+  AdaptiveLogSoftmaxWithLoss = "adaptive_softmax",
+  -- sizes by the first batch
+  LazyLinear = "lazy", LazyConv1d = "lazy", LazyConv2d = "lazy", LazyConv3d = "lazy",
+  LazyConvTranspose1d = "lazy", LazyConvTranspose2d = "lazy", LazyConvTranspose3d = "lazy",
+  LazyBatchNorm1d = "lazy", LazyBatchNorm2d = "lazy", LazyBatchNorm3d = "lazy",
+  LazyInstanceNorm1d = "lazy", LazyInstanceNorm2d = "lazy", LazyInstanceNorm3d = "lazy",
   -- functions
   functional = "functional", init = "initialization", utils = "utils", deepcopy = "deepcopy", parallel = "parallel",
 })

@@ -12,6 +12,7 @@
 --- key i-1 in a state_dict, as in Hugging Face's files. Assigning to a registered field again replaces the value under the same key. nil removes it.
 ---
 --- nn/module_tree.lua and nn/module_state.lua walk the tree (parameters, state_dict, to ...).
+local buffer = require "accel.nn.buffer"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local core = require "accel.optim.core"
@@ -152,6 +153,8 @@ function Module.__newindex(self, key, value)
     if registered ~= "buffer" and registered ~= "temporary" then register(self, key, "parameter") end
   elseif Module.is_module(value) then
     register(self, key, "module")
+  elseif buffer.kind(value) and registered ~= "parameter" and registered ~= "module" then
+    register(self, key, buffer.kind(value))
   elseif registered and value ~= nil then
     check_successor(self, key, value, registered)
   end

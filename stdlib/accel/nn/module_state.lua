@@ -49,6 +49,7 @@ return function(Module)
   local function visit(self, prefix, each, before, after)
     self = self:_itself()
     if before then before(self, prefix) end
+    self:_refuse_lazy(prefix:sub(1, -2))
     for _, wanted in ipairs { "parameter", "buffer" } do
       for key, value, kind, field in self:_fields() do
         if kind == wanted then each(prefix .. key, value, self, field) end

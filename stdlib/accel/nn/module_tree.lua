@@ -70,6 +70,17 @@ return function(Module)
   --- The module that a walk visits here: itself, or the wrapped module of a wrapper that keeps names.
   function Module:_itself() return self end
 
+  --- An error if this is a lazy layer without sizes (lazy.lua): parameters that come later would be missing from an optimizer, a plan or
+  --- a file.
+  ---@param name string
+  function Module:_refuse_lazy(name)
+    local lazy = rawget(self, "_lazy")
+    if lazy then
+      raise("%s%s has no tensors before its first batch; call the model with one (or load_state_dict) before its parameters are used",
+        lazy.who, name ~= "" and (" '%s'"):format(name) or "")
+    end
+  end
+
   --- Registered fields in order: (key, value, kind, field), skipping those that are empty. Every walk comes
   --- through here.
   function Module:_fields()
@@ -131,6 +142,7 @@ return function(Module)
   local function named_tensors(self, wanted, prefix, recurse)
     local out, seen = ordered(), {}
     local function visit(name, module)
+      module:_refuse_lazy(name)
       for key, value, kind in module:_fields() do
         if wanted[kind] and not seen[value] then
           seen[value] = true
@@ -294,6 +306,10 @@ return function(Module)
     end
     local dtype, device = o.dtype, o.device
     if dtype and not dtypes[dtype] then raise("Module:to: '%s' is not a floating dtype", tostring(dtype)) end
+    for _, module in ipairs(self:modules()) do
+      local lazy = rawget(module, "_lazy")
+      if lazy then lazy.dtype, lazy.device = dtype or lazy.dtype, device or lazy.device end
+    end
     return self:_map_tensors(function(t)
       local new = t
       if device then new = new:to(device) end

@@ -117,4 +117,34 @@ M.CircularPad1d = class("CircularPad1d", 1, "circular")
 ---@overload fun(padding: accel.nn.sizes): accel.nn.CircularPad2d
 M.CircularPad2d = class("CircularPad2d", 2, "circular")
 
+--- Zeros around the last three dimensions.
+--- example: accel.nn.ZeroPad3d(1)(accel.ones(1, 1, 1, 1, 1)):sum() --> 1
+---@class accel.nn.ZeroPad3d : accel.nn.Module
+---@overload fun(padding: accel.nn.sizes): accel.nn.ZeroPad3d
+M.ZeroPad3d = class("ZeroPad3d", 3, "constant", 0.0)
+
+--- A value around the last three dimensions.
+--- example: accel.nn.ConstantPad3d(1, 2)(accel.zeros(1, 1, 1, 1, 1)):sum() --> 52
+---@class accel.nn.ConstantPad3d : accel.nn.Module
+---@overload fun(padding: accel.nn.sizes, value: number): accel.nn.ConstantPad3d
+M.ConstantPad3d = class("ConstantPad3d", 3, "constant")
+
+--- The last three dimensions mirrored at their ends, which are not repeated.
+--- example: accel.nn.ReflectionPad3d(1)(accel.ones(1, 1, 2, 2, 2)).shape --> { 1, 1, 4, 4, 4 }
+---@class accel.nn.ReflectionPad3d : accel.nn.Module
+---@overload fun(padding: accel.nn.sizes): accel.nn.ReflectionPad3d
+M.ReflectionPad3d = class("ReflectionPad3d", 3, "reflect")
+
+--- The ends of the last three dimensions repeated.
+--- example: accel.nn.ReplicationPad3d(1)(accel.ones(1, 1, 1, 1, 1)):sum() --> 27
+---@class accel.nn.ReplicationPad3d : accel.nn.Module
+---@overload fun(padding: accel.nn.sizes): accel.nn.ReplicationPad3d
+M.ReplicationPad3d = class("ReplicationPad3d", 3, "replicate")
+
+--- The last three dimensions continued from their other ends.
+--- example: accel.nn.CircularPad3d(1)(accel.ones(1, 1, 1, 1, 1)):sum() --> 27
+---@class accel.nn.CircularPad3d : accel.nn.Module
+---@overload fun(padding: accel.nn.sizes): accel.nn.CircularPad3d
+M.CircularPad3d = class("CircularPad3d", 3, "circular")
+
 return M

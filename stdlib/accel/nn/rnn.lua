@@ -12,6 +12,8 @@ local tensors = require "accel.util.tensors"
 
 local linear, steps = accel.linear, rnn_cell.steps
 
+local function packed_sequence() return require "accel.nn.utils.packed_sequence" end
+
 local M = {}
 
 --- "l0", "l0_reverse", "l1", ...
@@ -65,19 +67,52 @@ local function places(x)
   return out
 end
 
---- One direction of one layer: x (T, N, inputs) and states (N, H) -> outputs (T, N, H) and last states.
-local function run(self, step, suffix, x, h, c, reverse)
+--- The pieces of packed rows, `sizes` of them a step.
+local function pieces(x, sizes)
+  local out, at = {}, 1
+  for t, n in ipairs(sizes) do
+    out[t], at = x:narrow(1, at, n), at + n
+  end
+  return out
+end
+
+--- n more (or, negative, fewer) sequences for a state (rows, H): those that begin, of `initial`, or end, which go into `ended`.
+local function resized(h, n, initial, ended)
+  if h == nil or n == 0 then return h end
+  local rows = h:size(1)
+  if n > 0 then return accel.cat({ h, initial:narrow(1, rows + 1, n) }, 1) end
+  table.insert(ended, 1, h:narrow(1, rows + n + 1, -n))
+  return h:narrow(1, 1, rows + n)
+end
+
+--- One direction of one layer: x (T, N, inputs) and states (N, H) -> outputs (T, N, H) and last states. sizes: x is packed, (rows,
+--- inputs), and so are the outputs.
+local function run(self, step, suffix, x, h, c, reverse, sizes)
   local w_hh, b_hh = self["weight_hh_" .. suffix], self["bias_hh_" .. suffix]
   local w_hr = self.proj_size > 0 and self["weight_hr_" .. suffix]
-  local gates = places(linear(x, self["weight_ih_" .. suffix], self["bias_ih_" .. suffix]))
+  local gates = linear(x, self["weight_ih_" .. suffix], self["bias_ih_" .. suffix])
+  gates = sizes and pieces(gates, sizes) or places(gates)
   local T, out = #gates, {}
+  local h0, c0, ended_h, ended_c = h, c, {}, {}
+  if sizes then -- backwards the shorter sequences begin later, forwards they end earlier
+    local n = sizes[reverse and T or 1]
+    h, c = h:narrow(1, 1, n), c and c:narrow(1, 1, n)
+  end
   for i = 1, T do
     local t = reverse and T + 1 - i or i
+    if sizes then
+      local change = sizes[t] - h:size(1)
+      h, c = resized(h, change, h0, ended_h), resized(c, change, c0, ended_c)
+    end
     h, c = step(gates[t], w_hh, b_hh, h, c)
     if w_hr then h = linear(h, w_hr) end
     out[t] = h
   end
-  return accel.stack(out, 1), h, c
+  if not sizes then return accel.stack(out, 1), h, c end
+  if #ended_h > 0 then
+    h, c = accel.cat({ h, table.unpack(ended_h) }, 1), c and accel.cat({ c, table.unpack(ended_c) }, 1)
+  end
+  return accel.cat(out, 1), h, c
 end
 
 local function check_state(who, name, h, shape)
@@ -90,21 +125,9 @@ local function check_state(who, name, h, shape)
   end
 end
 
---- All layers: -> outputs, last h, last c (nil without cells).
-local function forward(self, who, step, cells, x, h0, c0)
-  if not tensors.is_tensor(x) or x.ndim < 2 or x.ndim > 3 or x:size(-1) ~= self.input_size then
-    raise("%s: expected (%s, %d) or without a batch (L, %d), got %s", who,
-      self.batch_first and "N, L" or "L, N", self.input_size, self.input_size,
-      tensors.is_tensor(x) and tensors.shape_string(x) or check.shown(x))
-  end
-  local batched = x.ndim == 3
-  if not batched then
-    x = x:unsqueeze(2)
-  elseif self.batch_first then
-    x = x:transpose(1, 2)
-  end
-  local N, names = x:size(2), suffixes(self)
-  if x:size(1) == 0 then raise("%s: the sequence has no steps", who) end
+--- All layers over x (L, N, inputs), or over packed rows of `sizes` a step: -> outputs, last h, last c (nil without cells).
+local function layers(self, who, step, cells, x, h0, c0, N, batched, sizes)
+  local names = suffixes(self)
   local width = self.proj_size > 0 and self.proj_size or self.hidden_size
   local function states(name, given, size)
     if given == nil then
@@ -123,18 +146,50 @@ local function forward(self, who, step, cells, x, h0, c0)
     local outs = {}
     for direction = 1, each do
       local i = (layer - 1) * each + direction
-      outs[direction], h[i], c[i] = run(self, step, names[i], x, h[i], c[i], direction == 2)
+      outs[direction], h[i], c[i] = run(self, step, names[i], x, h[i], c[i], direction == 2, sizes)
     end
-    x = each == 2 and accel.cat(outs, 3) or outs[1]
+    x = each == 2 and accel.cat(outs, -1) or outs[1]
     if self.training and self.dropout > 0 and layer < self.num_layers then
       x = accel.dropout(x, self.dropout, true)
     end
   end
-  local hn, cn = accel.stack(h, 1), cells and accel.stack(c, 1) or nil
-  if not batched then
-    return x:squeeze(2), hn:squeeze(2), cn and cn:squeeze(2)
+  return x, accel.stack(h, 1), cells and accel.stack(c, 1) or nil
+end
+
+--- layers over a PackedSequence. States are in the caller's order of the sequences.
+local function packed(self, who, step, cells, x, h0, c0)
+  if x.data.ndim ~= 2 or x.data:size(2) ~= self.input_size then
+    raise("%s: expected packed rows of %d, got shape %s", who, self.input_size, tensors.shape_string(x.data))
   end
-  return self.batch_first and x:transpose(1, 2) or x, hn, cn
+  local sizes, sorted, unsorted = x.batch_sizes:tolist(), x.sorted_indices, x.unsorted_indices
+  local function ordered(state, order)
+    if not tensors.is_tensor(state) or not order or state.ndim ~= 3 or state:size(2) ~= order:numel() then return state end
+    return state:index_select(2, order)
+  end
+  local out, hn, cn = layers(self, who, step, cells, x.data, ordered(h0, sorted), ordered(c0, sorted), sizes[1], true, sizes)
+  return x:with(out), ordered(hn, unsorted), ordered(cn, unsorted)
+end
+
+--- All layers over a tensor or a PackedSequence.
+local function forward(self, who, step, cells, x, h0, c0)
+  if type(x) == "table" and packed_sequence().is(x) then return packed(self, who, step, cells, x, h0, c0) end
+  if not tensors.is_tensor(x) or x.ndim < 2 or x.ndim > 3 or x:size(-1) ~= self.input_size then
+    raise("%s: expected (%s, %d) or without a batch (L, %d), got %s", who,
+      self.batch_first and "N, L" or "L, N", self.input_size, self.input_size,
+      tensors.is_tensor(x) and tensors.shape_string(x) or check.shown(x))
+  end
+  local batched = x.ndim == 3
+  if not batched then
+    x = x:unsqueeze(2)
+  elseif self.batch_first then
+    x = x:transpose(1, 2)
+  end
+  if x:size(1) == 0 then raise("%s: the sequence has no steps", who) end
+  local out, hn, cn = layers(self, who, step, cells, x, h0, c0, x:size(2), batched)
+  if not batched then
+    return out:squeeze(2), hn:squeeze(2), cn and cn:squeeze(2)
+  end
+  return self.batch_first and out:transpose(1, 2) or out, hn, cn
 end
 
 --- Draws the weights anew, as the constructor did.
@@ -176,7 +231,8 @@ local GRU, gru_arguments = class("GRU", joined(tail, make))
 
 --- h' = tanh(W_ih x + b_ih + W_hh h + b_hh) over a sequence (L, N, input_size), with batch_first = true
 --- (N, L, input_size), or without a batch (L, input_size). layer(x, h0) -> outputs of the last layer
---- (L, N, D * hidden_size) and the last states (num_layers * D, N, hidden_size), D = 2 with bidirectional = true.
+--- (L, N, D * hidden_size) and the last states (num_layers * D, N, hidden_size), D = 2 with bidirectional = true. x may
+--- be a PackedSequence (nn.utils.rnn.pack_padded_sequence), and the outputs then are one as well.
 --- Options: num_layers = 1, nonlinearity = "tanh" or "relu", bias = true, batch_first = false, dropout = 0
 --- (between layers), bidirectional = false. Initial values: uniform in +-1 / sqrt(hidden_size).
 --- example: accel.nn.RNN(3, 2)(accel.ones(5, 4, 3)).shape --> { 5, 4, 2 }

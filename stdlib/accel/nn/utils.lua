@@ -15,6 +15,8 @@ local M = {}
 
 local clip_arguments = arguments("clip_grad_norm_", { "norm_type", 2.0 }, { "error_if_nonfinite", false }, { "optimizer" })
 
+local total_arguments = arguments("get_total_norm", { "norm_type", 2.0 }, { "error_if_nonfinite", false })
+
 M._clip_arguments = clip_arguments -- accelerator:clip_grad_norm_, which may clip in another way
 
 --- Handles of the present gradients, to be spent. Deferred earlier clippings are applied first.
@@ -123,10 +125,38 @@ function M.consume_prefix_in_state_dict_if_present(state, prefix)
   end
 end
 
+--- The norm of all tensors together, a rank-0 tensor: of gradients, as clip_grad_norm_ measures them.
+--- example: accel.nn.utils.get_total_norm { accel.tensor { 3.0 }, accel.tensor { 4.0 } } --> 5
+---@param list accel.Tensor[]|accel.Tensor
+---@param ... any norm_type = 2, error_if_nonfinite = false, by position or in one table
+---@return accel.Tensor
+function M.get_total_norm(list, ...)
+  local o = total_arguments(...)
+  if tensors.is_tensor(list) then list = { list } end
+  if #list == 0 then return accel.zeros({}) end
+  return accel.clip_grad_norm_(list, math.huge, { norm_type = o.norm_type, error_if_nonfinite = o.error_if_nonfinite })
+end
+
+--- Scales all gradients by max_norm / total_norm, if that is below 1: the second half of clip_grad_norm_.
+---@param params accel.Tensor[]|accel.Tensor
+---@param max_norm number
+---@param total_norm accel.Tensor
+function M.clip_grads_with_norm_(params, max_norm, total_norm, ...)
+  check.surplus("clip_grads_with_norm_", ...)
+  check.number("clip_grads_with_norm_", "max_norm", max_norm, 0)
+  local grads = gradients("clip_grads_with_norm_", params)
+  local _ <close> = accel.no_grad()
+  local factor = (max_norm / (total_norm + 1e-6)):clamp(nil, 1)
+  for _, g in ipairs(grads) do g:mul_(factor:to(g.dtype)) end
+  core.spend(grads)
+end
+
 local rest = require "accel.util.lazy" ("accel.nn.utils", {
   parameters_to_vector = "parameter_vector", vector_to_parameters = "parameter_vector",
   weight_norm = "weight_norm", remove_weight_norm = "weight_norm", rnn = "rnn",
-  parametrize = "parametrize", parametrizations = "parametrizations",
+  parametrize = "parametrize", parametrizations = "parametrizations", prune = "prune",
+  spectral_norm = "spectral_norm", remove_spectral_norm = "spectral_norm",
+  fuse_conv_bn_eval = "fuse", fuse_conv_bn_weights = "fuse", fuse_linear_bn_eval = "fuse", skip_init = "fuse",
 })
 
 return setmetatable(M, getmetatable(rest))

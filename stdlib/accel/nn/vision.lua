@@ -11,30 +11,32 @@ local M = {}
 local modes = { "nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear", "area" }
 
 --- Resamples the spatial dimensions of (N, C, ...) to size, or by scale_factor: a number, or a list with one per
---- dimension. mode "nearest" (default), "linear" (one dimension), "bilinear" or "bicubic" (two). For all but "nearest",
---- align_corners (false) sets whether the corners' centres are kept.
+--- dimension. mode "nearest" (default), "nearest-exact", "linear" (one dimension), "bilinear" or "bicubic" (two), "trilinear" (three) or
+--- "area". For the linear and cubic ones, align_corners (false) sets whether the corners' centres are kept. recompute_scale_factor (false):
+--- positions follow from the sizes, also with scale_factor. See accel.interpolate.
 --- example: accel.nn.Upsample({ scale_factor = 2 })(accel.tensor { { { 1.0, 2.0 } } }) --> { { { 1, 1, 2, 2 } } }
 --- example: accel.nn.Upsample({ size = 4, mode = "bilinear" })(accel.ones(1, 3, 2, 2)).shape --> { 1, 3, 4, 4 }
 ---@class accel.nn.Upsample : accel.nn.Module
 M.Upsample = Module:extend("accel.nn.Upsample")
 
 local upsample_arguments = arguments("Upsample", { "size", list = true }, { "scale_factor", list = true },
-  { "mode", "nearest" }, { "align_corners" })
+  { "mode", "nearest" }, { "align_corners" }, { "recompute_scale_factor" })
 
----@param ... any size, scale_factor, mode, align_corners by position or in one table
+---@param ... any size, scale_factor, mode, align_corners, recompute_scale_factor by position or in one table
 function M.Upsample:init(...)
   local o = upsample_arguments(...)
   if (o.size == nil) == (o.scale_factor == nil) then
     raise "Upsample: give either size or scale_factor"
   end
   self.size, self.scale_factor, self.align_corners = o.size, o.scale_factor, o.align_corners
+  self.recompute_scale_factor = o.recompute_scale_factor
   self.mode = check.word("Upsample", "mode", o.mode, modes)
 end
 
 function M.Upsample:forward(x)
   return F.interpolate(x, {
-    size = self.size, scale_factor = self.scale_factor, mode = self.mode:gsub("-", "_"), -- words of ops have no hyphens
-    align_corners = self.align_corners,
+    size = self.size, scale_factor = self.scale_factor, mode = self.mode,
+    align_corners = self.align_corners, recompute_scale_factor = self.recompute_scale_factor,
   })
 end
 
@@ -44,6 +46,29 @@ function M.Upsample:extra_repr()
   return ("%s=%s, mode='%s'"):format(what, type(value) == "table" and arguments.text(value) or tostring(value),
     self.mode)
 end
+
+local function older(who, mode, corners)
+  local Class = Module:extend("accel.nn." .. who)
+  local parse = arguments(who, { "size", list = true }, { "scale_factor", list = true })
+  function Class:init(...)
+    local o = parse(...)
+    M.Upsample.init(self, { size = o.size, scale_factor = o.scale_factor, mode = mode, align_corners = corners })
+  end
+  Class.forward, Class.extra_repr = M.Upsample.forward, M.Upsample.extra_repr
+  return Class
+end
+
+--- Upsample with mode "bilinear" and align_corners = true, as older versions of PyTorch call it.
+--- example: accel.nn.UpsamplingBilinear2d({ scale_factor = 2 })(accel.ones(1, 1, 2, 2)).shape --> { 1, 1, 4, 4 }
+---@class accel.nn.UpsamplingBilinear2d : accel.nn.Module
+---@overload fun(size: accel.nn.sizes?, scale_factor: number?): accel.nn.UpsamplingBilinear2d
+M.UpsamplingBilinear2d = older("UpsamplingBilinear2d", "bilinear", true)
+
+--- Upsample with mode "nearest", as older versions of PyTorch call it.
+--- example: accel.nn.UpsamplingNearest2d({ scale_factor = 2 })(accel.ones(1, 1, 2, 2)).shape --> { 1, 1, 4, 4 }
+---@class accel.nn.UpsamplingNearest2d : accel.nn.Module
+---@overload fun(size: accel.nn.sizes?, scale_factor: number?): accel.nn.UpsamplingNearest2d
+M.UpsamplingNearest2d = older("UpsamplingNearest2d", "nearest")
 
 local function by_number(who, functional, name)
   local Class = Module:extend("accel.nn." .. who)

@@ -12,5 +12,5 @@ return require "accel.util.lazy" ("accel.optim", {
   Adagrad8bit = "sgd_8bit", Adagrad32bit = "sgd_8bit",
   AdEMAMix8bit = "ademamix_8bit", AdEMAMix32bit = "ademamix_8bit", PagedAdEMAMix8bit = "ademamix_8bit",
   PagedAdEMAMix32bit = "ademamix_8bit", PagedAdEMAMix = "ademamix_8bit", PagedAdam = "adam_8bit", PagedAdamW = "adam_8bit",
-  PagedLion = "lion_8bit", lr_scheduler = "lr_scheduler",
+  PagedLion = "lion_8bit", LBFGS = "lbfgs", SparseAdam = "sparse_adam", lr_scheduler = "lr_scheduler", swa_utils = "swa_utils",
 })

@@ -112,6 +112,12 @@ local function number_of(self, value)
   return value:item() + 0.0
 end
 
+-- Options of PyTorch's optimizers that say how a step is computed.
+local IMPLIED <const> = {
+  foreach = "every step is one call for many parameters", fused = "every step is one pass over all parameters",
+  capturable = "accel.graph records the steps of every optimizer", differentiable = "gradients do not pass through steps",
+}
+
 --- Takes and checks options. Returns the learning rate if it is a tensor.
 function Optimizer:_take_options(into, given)
   local lr
@@ -123,6 +129,7 @@ function Optimizer:_take_options(into, given)
     if key == "lr" and default ~= nil and tensors.is_tensor(value) then lr, value = value, number_of(self, value) end
     if key ~= "params" and key ~= "initial_lr" then
       if default == nil then
+        if IMPLIED[key] then raise("%s: unknown option '%s': %s; leave it out", getmetatable(self).__name, key, IMPLIED[key]) end
         local near = type(key) == "string" and require "accel.util.nearest"(key, self.defaults)
         raise("%s: unknown option '%s'%s", getmetatable(self).__name, tostring(key),
           near and ("; did you mean '%s'?"):format(near) or listed(self.defaults))

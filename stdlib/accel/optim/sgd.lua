@@ -2,6 +2,7 @@
 local accel = require "accel"
 local Optimizer = require "accel.optim.optimizer"
 local core = require "accel.optim.core"
+local no_effect = require "accel.util.no_effect"
 local original = require "accel.util.checked".original
 
 --- p <- p - lr * d, with weight decay g + wd * p, momentum b <- momentum * b + (1 - dampening) * g (the
@@ -30,6 +31,7 @@ function SGD:check_options(o)
   self:expect_not_negative(o, "lr", "momentum", "weight_decay")
   self:expect(not o.nesterov or (o.momentum > 0 and o.dampening == 0),
     "nesterov needs a momentum and no dampening")
+  if o.dampening ~= 0 and o.momentum == 0 then no_effect.once("SGD", "dampening", "without momentum; set momentum") end
 end
 
 function SGD:make_state(p, group) -- luacheck: ignore self

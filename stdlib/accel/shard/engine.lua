@@ -12,7 +12,6 @@
 --- (core.gathered). They are resharded after the forward, when the unit's gradients are complete, at the end of the
 --- backward, and after every step.
 local accel = require "accel"
-local Counter = require "accel.dist.counter"
 local Unit = require "accel.shard.unit"
 local class = require "accel.util.class"
 local core = require "accel.optim.core"
@@ -38,7 +37,7 @@ local Engine = class("accel.shard.Engine")
 ---@param model accel.nn.Module
 ---@param units table[] of accel.shard.policy
 ---@param o {who: string, group: any, replicas: any, cut: {parameters: boolean, gradients: boolean}, reshard: boolean,
---- share: boolean, world: boolean, sync: boolean, syncs: (fun(): boolean), backward_prefetch: string?, forward_prefetch: boolean?,
+--- share: boolean, world: boolean, micro_batches: integer?, sync: boolean, syncs: (fun(): boolean), backward_prefetch: string?, forward_prefetch: boolean?,
 --- dtypes: (fun(p: accel.Tensor): table)?, device: string?, zero: table?, tier:
 --- accel.offload.Training?} tier: where parts of training rest; syncs: whether a backward that begins is to reduce; dtypes: of a
 --- parameter {dtype =, master =, reduce =} (Unit:init); device: of what is on the meta device now;
@@ -235,19 +234,23 @@ function Engine:launch(unit)
   local _ <close> = accel.no_grad()
   unit:open_grads()
   self:collect_unit(unit)
-  local sum = self.counter and self.counter:finish(unit.at, 0, unit.grads) or unit:to_wire(unit.grads)
+  local sum, blocks
+  if self.counter then sum, blocks = self.counter:finish(unit.at, 0, unit.grads, self.exchange ~= nil)
+  else sum = unit:to_wire(unit.grads) end
   unit.sum_apart = sum == unit.grads and self:reduces_apart(unit)
   local own = unit.sum_apart and accel.unscoped(accel.empty, unit.part, { dtype = unit.wire, device = unit.device }) or unit:part_of(sum)
   unit.sum, unit.wired = own, not self.counter and sum ~= unit.grads and sum or nil
-  if unit.size > 1 and self.o.zero and self.o.zero.quantized_gradients then
+  if self.exchange then
+    unit.work = self.exchange:reduce_scatter(own, sum, blocks)
+  elseif unit.size > 1 and self.o.zero and self.o.zero.quantized_gradients then
     unit.work = quantized.reduce_scatter(own, sum, { group = self.o.group, node = self.groups.node, across = self.groups.across,
       unit = unit })
   elseif unit.size > 1 then
     local op = (self.counter or self.o.replicas) and "sum" or "mean"
     unit.work = dist.reduce_scatter_tensor(own, sum, { op = op, group = self.o.group, async_op = true })
   end
-  if self.o.replicas then
-    local op = unit.size == 1 and "mean" or "sum"
+  if self.o.replicas and not self.exchange then
+    local op = unit.size == 1 and not self.counter and "mean" or "sum"
     unit.work = dist.all_reduce(own, { op = op, group = self.o.replicas, async_op = true })
   end
   unit:reshard()
@@ -379,7 +382,7 @@ function Engine:count_micro_batches()
     unit.grads:zero_()
     flats[unit.at] = unit.grads
   end
-  self.counter = Counter(flats)
+  self:count_in(flats)
 end
 
 --- Called by end_micro_batch: the result for parameter i.

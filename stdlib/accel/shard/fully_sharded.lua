@@ -24,6 +24,7 @@ local Engine = require "accel.shard.engine"
 local Module = require "accel.nn.module"
 local Trained = require "accel.nn.trained"
 local check = require "accel.util.check"
+local check_micro_batches = require "accel.dist.check_micro_batches"
 local coalesce = require "accel.dist.coalesce"
 local dist = require "accel.dist"
 local guard = require "accel.util.guard"
@@ -56,6 +57,7 @@ local declared = {
   process_group = options.none, sharding_strategy = options.none, zero_stage = options.none,
   reshard_after_forward = options.none, auto_wrap_policy = options.none, ignored_modules = options.none,
   ignored_parameters = options.none, sync_module_states = true, broadcast_buffers = true, deterministic = options.none,
+  micro_batches = options.none,
   fsdp_version = 1, share_memory = true, mixed_precision = options.none, master_weights = false,
   backward_prefetch = "BACKWARD_PRE", forward_prefetch = false, param_init_fn = options.none, device_id = options.none,
   limit_all_gathers = true, use_orig_params = true, zero = options.none, cpu_offload = false, offload = options.none,
@@ -132,7 +134,7 @@ end
 local function describe_options(o)
   local lines = {}
   for _, key in ipairs { "zero_stage", "sharding_strategy", "reshard_after_forward", "fsdp_version", "share_memory", "deterministic",
-    "sync_module_states", "broadcast_buffers", "master_weights", "backward_prefetch", "forward_prefetch" } do
+    "micro_batches", "sync_module_states", "broadcast_buffers", "master_weights", "backward_prefetch", "forward_prefetch" } do
     lines[#lines + 1] = ("%s = %s"):format(key, tostring(o[key]))
   end
   for key, value in accel.pairs(o.mixed_precision or {}) do
@@ -188,6 +190,8 @@ end
 ---  sync_module_states boolean = true: parameters and buffers become rank 0's
 ---  broadcast_buffers boolean = true: buffers are rank 0's in every forward
 ---  deterministic string: "world": bits that do not depend on the number of ranks, see DistributedDataParallel
+---  micro_batches integer: of an update over all ranks, with deterministic = "world": ranks can have any share of them. With replicas the
+---    ranks of the first replica take the first ones
 ---  share_memory boolean = true: parameters lie once for the ranks of one machine
 ---  cpu_offload boolean|table = false: parameters, gradients and optimizer states stay in host memory. { offload_params = true } is
 ---    the same
@@ -212,6 +216,7 @@ function FSDP:init(module, opts, ...)
   if rawget(module, "reducer") then raise("%s: the module is already wrapped; wrap its .module", WHO) end
   local o = options(WHO, opts, declared, ...)
   if o.deterministic ~= nil then check.word(WHO, "deterministic", o.deterministic, { "world" }) end
+  check_micro_batches(WHO, o)
   check.word(WHO, "backward_prefetch", o.backward_prefetch, PREFETCH)
   say_fixed(o)
   local dtypes = precision.check(WHO, o.mixed_precision, o.fsdp_version)
@@ -219,9 +224,6 @@ function FSDP:init(module, opts, ...)
   local cut, reshard, hybrid, none = settings(o)
   if o.reshard_after_forward ~= nil then reshard = o.reshard_after_forward end
   local group, replicas = groups(o, hybrid, none)
-  if (none or replicas) and o.deterministic then
-    raise('%s: deterministic = "world" does not support hybrid strategies and NO_SHARD; use zero_stage', WHO)
-  end
   rawset(self, "module", module)
   rawset(self, "options", o)
   rawset(self, "require_backward_grad_sync", true)
@@ -248,7 +250,7 @@ function FSDP:init(module, opts, ...)
   local given = {
     tier = offload and tier_of(offload, device == nil and materialize.all_on_meta(module)),
     who = WHO, group = group, replicas = replicas, cut = cut, reshard = reshard,
-    share = o.share_memory, zero = o.zero, world = o.deterministic == "world",
+    share = o.share_memory, zero = o.zero, world = o.deterministic == "world", micro_batches = o.micro_batches,
     sync = o.sync_module_states, syncs = function() return not weak[1] or weak[1].require_backward_grad_sync end,
     backward_prefetch = o.backward_prefetch, forward_prefetch = o.forward_prefetch, device = device,
     dtypes = precision.dtypes(module, dtypes, o.master_weights),

@@ -76,39 +76,25 @@ local ROWS <const> = {
   { false, "accelerator:prepare(model) averages gradients over the ranks of `accel-run --num-processes 4 train.lua`",
     "DataParallel" },
   { false, "accelerator:prepare(loader) gives every rank its part of the data", "DistributedSampler" },
-  { false, "GroupNorm and LayerNorm do not depend on the batch, nor on the ranks", "SyncBatchNorm" },
-  { false, "give the sizes: nn.Linear(in_features, out_features)",
-    "LazyLinear LazyConv1d LazyConv2d LazyConv3d LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d" },
-  { false, "optim.AdamW, optim.Muon and others take one evaluation per step", "LBFGS" },
-  { false, "gradients of nn.Embedding are dense: every optimizer takes them", "SparseAdam" },
   { false, 'devices are strings, "cpu" or "cuda:0"; see accel.devices, accel.synchronize and accel.empty_cache',
     "cuda mps xpu" },
   { false, 'give the dtype: accel.tensor(list, { dtype = "i64" })',
     "FloatTensor LongTensor DoubleTensor HalfTensor IntTensor BoolTensor ByteTensor" },
-  { false, "accel.tensor takes nested lists; accel.from_dlpack and accel.from_bytes take memory", "from_numpy as_tensor" },
+  { false, "accel.tensor takes nested lists; accel.from_dlpack and accel.from_bytes take memory", "from_numpy" },
   { false, "accel.no_grad() does the same", "inference_mode" },
   { false, 'tensors and models go to a device by x:to "cuda:0"', "Tensor#cuda Tensor#mps Tensor#xpu Module#cuda Module#xpu" },
   { false, 'model:to "cpu" moves it', "Module#cpu" },
   { false, "t:tolist() makes tables, t:to_dlpack() gives memory to other libraries", "Tensor#numpy Tensor#storage" },
-  { false, "t:detach() has the same values without the graph", "Tensor#data" },
-  { false, "t.dtype is its type, t:to(dtype) converts", "Tensor#type Tensor#type_as Module#type" },
-  { false, "t:t() transposes a matrix, t:mT() the last two dims", "Tensor#T" },
-  { false, "repeat is a word of Lua: the method is t:tile(...)", "Tensor#repeat" },
-  { false, "t.device is its device, a string", "Tensor#is_cuda" },
+  { false, "t.dtype is its type, t:to(dtype) converts", "Module#type" },
   { false, "copies from the CPU need no call before them", "Tensor#pin_memory" },
   { false, "ranks of one machine share parameters by themselves", "Tensor#share_memory_ Module#share_memory" },
   { false, "modules made on the device \"meta\" get values by load_state_dict(state, { assign = true })", "Module#to_empty" },
   { false, "the module is accel.dist", "distributed" },
   { false, "accel.data.DataLoader { num_workers = 4 } reads in threads, accel.launch starts processes", "multiprocessing" },
   { false, "accel.save(path, model:state_dict()) writes safetensors", "onnx" },
-  { false, "`accel-run help ops` lists the ops", "linalg fft" },
   { false, "accel.mem_stats(device).peak_bytes is the peak since accel.reset_peak_memory(device), live_bytes the memory in use",
     "max_memory_allocated max_memory_reserved reset_peak_memory_stats memory_allocated memory_reserved memory_summary mem_get_info" },
   -- Transformers and its neighbours
-  { false, 'accel.optim.lr_scheduler.get_scheduler("linear", optimizer, { num_warmup_steps = 100, num_training_steps = 1000 }) makes it; '
-      .. 'other names are "cosine", "constant_with_warmup", "polynomial" and "inverse_sqrt"',
-    [[get_linear_schedule_with_warmup get_cosine_schedule_with_warmup get_constant_schedule_with_warmup get_constant_schedule
-      get_polynomial_decay_schedule_with_warmup get_inverse_sqrt_schedule get_cosine_with_hard_restarts_schedule_with_warmup]] },
   { false, "accel.models.from_pretrained(dir) takes the class from config.json",
     "AutoConfig" },
   { false, "accel.text.Tokenizer.from_pretrained(dir) reads tokenizers", "AutoTokenizer" },
@@ -125,6 +111,23 @@ for _, row in ipairs(table.move(require "accel.util.absent_accelerate", 1, 500, 
   end
 end
 
+-- PyTorch's own names, by namespace: a name may be free in one module and stay out of another.
+local BEFORE <const> = { torch = "accel.", Tensor = "Tensor:", F = "accel.nn.functional.", nn = "accel.nn.", linalg = "accel.linalg.",
+  fft = "accel.fft." }
+for _, row in ipairs(require "accel.util.absent_torch") do
+  for space in row[1]:gmatch "%S+" do
+    for name in row[3]:gmatch "%S+" do rows[BEFORE[space] .. name] = { false, row[2] } end
+  end
+end
+
+-- The row of a name of PyTorch without its namespace, and its full name.
+local function torch_row(name)
+  for _, space in ipairs { "torch", "Tensor", "F", "nn", "linalg", "fft" } do
+    local row = rows[BEFORE[space] .. name]
+    if row then return row, BEFORE[space] .. name end
+  end
+end
+
 local function text_of(name, row)
   if row[1] then return ("%s is not in accel yet (%s); %s"):format(name, row[1], row[2]) end
   return ("%s is not in accel; %s"):format(name, row[2])
@@ -134,19 +137,22 @@ end
 ---@param name string in any case, optionally with its prefix: "accelerate.utils.FSDP", "Accelerator:save_state"
 ---@return string?
 function M.explain(name)
+  local given = name
   local known = rows[name] and name or folded[name:lower()]
   if not known then
     name = (name:match "([%w_]+)$" or ""):lower()
     known = folded[name] or folded["accel-run " .. name]
   end
-  return known and text_of(known, rows[known]) or nil
+  if known then return text_of(known, rows[known]) end
+  local row, full = torch_row(given:match "([%w_]+)$" or "")
+  return row and text_of(full, row) or nil
 end
 
 --- Raises when a name of the table is read from a module, or the Accelerator.
 ---@param before string the prefix of the name: "accel.nn.", "Accelerator:"
 ---@param name any
 function M.refuse(before, name)
-  local row = rows[name]
+  local row = rows[name] or type(name) == "string" and rows[before .. name]
   if row then raise("%s", text_of(before .. name, row)) end
 end
 
@@ -201,7 +207,7 @@ end
 ---@param name string
 ---@return string?
 function M.reason(space, name)
-  local row = rows[space == "Tensor" and "Tensor:" .. name or name]
+  local row = rows[BEFORE[space] .. name] or space ~= "Tensor" and rows[name]
   return row and row[2]
 end
 

@@ -117,7 +117,7 @@ end
 ---@param value any
 function M.callable(who, name, value)
   local meta = type(value) ~= "function" and debug.getmetatable(value)
-  if type(value) ~= "function" and not (type(meta) == "table" and meta.__call) then
+  if type(value) ~= "function" and not (type(meta) == "table" and meta.__call and meta.__name ~= "accel.Tensor") then
     raise("%s: %s must be a function, got %s", who, name, M.shown(value))
   end
   return value

@@ -26,7 +26,7 @@ local LOOSE <const> = { ["accel.Device"] = true, ["accel.DType"] = true, ["accel
 
 local function callable(v)
   local meta = debug.getmetatable(v)
-  return type(meta) == "table" and meta.__call ~= nil
+  return type(meta) == "table" and meta.__call ~= nil and meta.__name ~= "accel.Tensor" -- which has it for x:mT()
 end
 
 -- Metatables of tables -> true: one look-up distinguishes an object from every other value.

@@ -10,7 +10,7 @@ local pickle = require "accel.util.pickle"
 local raise = require "accel.util.raise"
 local unwritten = require "accel.util.unwritten"
 local writer = require "accel.util.writer"
-local zip_stored = require "accel.util.zip_stored"
+local zip_write = require "accel.util.zip_write"
 
 local M = {}
 
@@ -98,7 +98,7 @@ local function write_region(zip, region)
 end
 
 local function write(file, text, storages)
-  local zip = zip_stored(file)
+  local zip = zip_write(file)
   local done, message, code = zip:entry(TOP .. "data.pkl", text)
   local function add(name, bytes)
     if done then done, message, code = zip:entry(TOP .. name, bytes) end

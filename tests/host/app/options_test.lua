@@ -50,7 +50,8 @@ for line in io.lines "/proc/self/status" do if line:find "Cpus_allowed_list" the
 -- option = { value, words that stand beside it } or { value, words, false, where = what } for what a script does not see
 local RANKS <const> = "--num-processes 2 --num-threads 1"
 local CASES <const> = {
-  execute = { "'print(5)'", alone = true }, device = { "meta" }, cpu = { nil, said = "given twice", beside = "--device meta" },
+  execute = { "'print(5)'", alone = true }, library = { "no_such_module", said = "no_such_module" },
+  interactive = { nil, said = "is for one rank", beside = RANKS }, device = { "meta" }, cpu = { nil, said = "given twice", beside = "--device meta" },
   ["num-threads"] = { "1" }, ["memory-limit"] = { "64M" }, seed = { "9" }, resume = { "auto", said = "--resume had no effect" },
   profile = { "t.json", said = "trace is in t.json" }, ["dry-run"] = { nil, said = "rank 0" },
   ["config-file"] = { "no.yaml", said = "no.yaml" }, pdb = {}, ["no-strict"] = {}, help = {}, version = {},
@@ -97,7 +98,6 @@ end
 for words, said in pairs {
   ["--seed 3 --seed 4 -e 'print(1)'"] = "--seed is given twice, as '3' and as '4'; the last one counts",
   ["--cpu --device meta -e 'print(1)'"] = "--device is given twice, as 'cpu' and as 'meta'",
-  ["-e 'print(2)' -e 'print(1)'"] = "--execute is given twice",
   ["--num-processes 2 --num-processes 1 -e 'print(1)'"] = "--num-processes is given twice",
 } do
   local text = gives(words, 0, said, "1\n")
@@ -105,6 +105,22 @@ for words, said in pairs {
 end
 assert(count(gives("--num-processes 2 --num-threads 1 --seed 3 --seed 4 -e 'print(1)'", 0), "given twice") == 1, "told by the launcher alone")
 assert(not gives("--seed 3 --seed 3 --cpu --cpu -e 'print(1)'", 0):find "twice")
+-- as the interpreter lua: in their order, and a prompt after them
+gives("-e 'x = 1' -e 'x = x + 1 print(x)'", 0, "2\n")
+write("lib.lua", "return { n = 40 }\n")
+gives("-l lib -e 'print(lib.n)' -l other=lib -e 'print(other.n + 2)'", 0, "40\n42\n")
+write("uses.lua", "print('n', lib.n)\n")
+gives("-l lib uses.lua", 0, "n\t40\n")
+gives("--num-processes 2 --num-threads 1 -l lib uses.lua", 0, "[rank 1] n\t40\n")
+gives("-l = uses.lua", 2, "names no module")
+gives("-v", 0, "accel-run ")
+write("in.lua", "(rawget(_G, 'y') or rawget(_G, 'lib').n) + 1\n")
+for words, want in pairs { ["-i -e 'y = 5'"] = "6", ["-l lib -i uses.lua"] = "41", ["-l lib -i"] = "41", ["-l lib repl"] = "41" } do
+  local pipe = assert(io.popen(("cd '%s' && exec '%s' %s 2>&1 <in.lua"):format(root, accel.process.program(), words)))
+  local text = pipe:read "a"
+  pipe:close()
+  assert(text:find(want, 1, true), words .. "\n" .. text)
+end
 -- what follows the script or -- is not accel-run's
 assert(gives("-- s.lua --seed 9", 0):find "seed\t0" and gives("s.lua --num-processes 3", 0):find "ranks\t1")
 

@@ -86,7 +86,13 @@ local cases = {
     o:add_param_group { params = nn.Linear(4, 4):parameters() }
     o:step()
   end,
-  no_shard_world = function() ddp({ deterministic = "world" }, { fsdp_plugin = F { sharding_strategy = "NO_SHARD" } }) end,
+  micro_batches_alone = function() ddp({}, { micro_batches = 4 }) end,
+  micro_batches_twice = function() ddp({ deterministic = "world" }, { micro_batches = 4, gradient_accumulation_steps = 2 }) end,
+  micro_batches_type = function() ddp({ deterministic = "world" }, { micro_batches = 2.5 }) end,
+  micro_batches_split = function()
+    fresh { micro_batches = 4, split_batches = true, kwargs_handlers = { K { deterministic = "world" } } }:prepare(
+      accel.data.DataLoader(accel.data.TensorDataset(accel.ones(8, 1)), { batch_size = 2 }))
+  end,
   sharded_world_each = function()
     local o = each_batch()
     o.fsdp_plugin = F {}

@@ -6,7 +6,7 @@ local accel = require "accel"
 local ordered = require "accel.util.ordered"
 local pickle = require "accel.util.pickle"
 local writer = require "accel.util.writer"
-local zip_stored = require "accel.util.zip_stored"
+local zip_write = require "accel.util.zip_write"
 local null = accel.json.null
 
 local dir = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/torch-file-"))
@@ -93,7 +93,7 @@ local file <close> = io.open(at "parts.pt", "rb")
 assert(file:seek "end" < 3000)
 do -- one storage of two dtypes
   local one = writer.create(at "first.pt")
-  local zip, untyped = zip_stored(one), pickle.global("torch", "UntypedStorage")
+  local zip, untyped = zip_write(one), pickle.global("torch", "UntypedStorage")
   local storage = pickle.persistent(pickle.tuple { "storage", untyped, "0", "cpu", 16 })
   local function view(dtype)
     return pickle.call("torch._utils", "_rebuild_tensor_v3", { storage, 0, pickle.tuple { 4 }, pickle.tuple { 1 }, false, pickle.odict {},
@@ -140,7 +140,7 @@ raises("more than 250 values inside each other", "x.pt", deep)
 
 -- ---- the archive ----
 local zip_file = assert(writer.create(at "many.zip"))
-local zip = zip_stored(zip_file) -- more entries than 16 bits count: the directory's end is a zip64 one
+local zip = zip_write(zip_file) -- more entries than 16 bits count: the directory's end is a zip64 one
 assert(zip:entry("archive/data.pkl", pickle.encode(3)))
 for i = 0, 65540 do assert(zip:entry("archive/data/" .. i, "")) end
 assert(zip:finish() and zip_file:commit())

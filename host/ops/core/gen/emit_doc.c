@@ -77,6 +77,17 @@ static const char *gradient_text(const op_def *d) {
   return "no";
 }
 
+/* Further names: a line on the op's own page, and an entry that leads to it. */
+static void put_aliases(buf *b, const op_def *d, bool entries) {
+  char word[40];
+  const char *sep = "\nOther names: ";
+  for (const char *at = d->alias; next_alias(&at, word, sizeof word); sep = ", ") {
+    if (entries) put(b, "\n### %s\n\nAnother name of `%s`.\n", word, d->name);
+    else put(b, "%s`%s`", sep, word);
+  }
+  if (!entries && d->alias[0] != '\0') put(b, ".\n");
+}
+
 static void put_reference(buf *b, const op_def *d) {
   put(b, "\n### %s\n\n```lua\n", d->name);
   put_call(b, d, "accel.", false, false);
@@ -84,7 +95,7 @@ static void put_reference(buf *b, const op_def *d) {
     buf prefix = {0};
     put(&prefix, "%s:", d->sig.param[0].name);
     put_call(b, d, prefix.s, true, false);
-    if (d->inplace) put_call(b, d, prefix.s, true, true);
+    if (d->inplace || d->rebinds) put_call(b, d, prefix.s, true, true);
     buf_free(&prefix);
   }
   put(b, "```\n\n");
@@ -96,9 +107,11 @@ static void put_reference(buf *b, const op_def *d) {
   }
   if (d->doc[0] != '\0') put(b, "\n```text\n%s\n```\n", d->doc);
   if (d->examples[0] != '\0') put(b, "\n```lua\n%s```\n", d->examples);
+  put_aliases(b, d, false);
   put(b, "\nGradient: %s. Autocast: %s.%s File: `host/ops/%s`.\n", gradient_text(d),
       d->autocast[0] == '\0' ? "as it comes" : d->autocast,
       d->sig.dynamic ? " The shape of the result depends on data." : "", d->file);
+  put_aliases(b, d, true);
 }
 
 void emit_reference(buf *b, const op_list *ops) {
@@ -216,7 +229,10 @@ static void put_json_op(buf *b, const op_def *d) {
   put(b, ",\n   \"file\": ");
   put_json_text(b, d->file);
   put(b, ",\n   \"autocast\": \"%s\"", d->autocast);
+  put(b, ",\n   \"alias\": ");
+  put_json_text(b, d->alias);
   put_json_flag(b, "inplace", d->inplace);
+  put_json_flag(b, "rebinds", d->rebinds);
   put_json_flag(b, "hidden", d->hidden);
   put_json_flag(b, "nondiff", d->nondiff);
   put_json_flag(b, "grad", d->grad);

@@ -59,9 +59,36 @@ static bool list_folder(const char *dir, int depth, paths *out) {
   return ok;
 }
 
+static const op_def *find_alias(const op_list *ops, int before, const char *name) {
+  char word[40];
+  for (int i = 0; i < before; i++)
+    for (const char *at = ops->v[i]->alias; next_alias(&at, word, sizeof word);)
+      if (strcmp(word, name) == 0) return ops->v[i];
+  return NULL;
+}
+
+/* An alias is neither an op nor another op's alias. */
+static bool check_aliases(const op_list *ops) {
+  bool ok = true;
+  char word[40];
+  for (int i = 0; i < ops->n; i++) {
+    const op_def *a = ops->v[i];
+    for (const char *at = a->alias; next_alias(&at, word, sizeof word);) {
+      const op_def *b = find_alias(ops, i, word);
+      for (int k = 0; k < ops->n && b == NULL; k++)
+        if (strcmp(ops->v[k]->name, word) == 0) b = ops->v[k];
+      if (b == NULL) continue;
+      fprintf(stderr, "%s:%d: the alias '%s' is also a name of op '%s'\n", a->path, a->line, word,
+              b->name);
+      ok = false;
+    }
+  }
+  return ok;
+}
+
 /* Names are one space: an op, its in-place form and every other op differ. */
 static bool check_names(const op_list *ops) {
-  bool ok = true;
+  bool ok = check_aliases(ops);
   for (int i = 0; i < ops->n; i++) {
     const op_def *a = ops->v[i];
     if (i > 0 && strcmp(a->name, ops->v[i - 1]->name) == 0) {
@@ -138,6 +165,7 @@ int main(int argc, char **argv) {
     free(d->path);
     free(d->file);
     free(d->sig_text);
+    free(d->alias);
     free(d->doc);
     free(d->examples);
     free(d);

@@ -36,6 +36,7 @@ typedef struct op_def {
   char *path;     /* as given, for messages */
   char *file;     /* "map/exp.c", for documents */
   char *sig_text;
+  char *alias; /* further names, separated by blanks. "" for none */
   /* head comment of the file, lines without the comment's decoration and examples */
   char *doc;
   /* one "EXPR --> EXPECTED" per line, of the op that the file is named after. "" for others */
@@ -43,7 +44,8 @@ typedef struct op_def {
   char autocast[16]; /* "lower", "f32", "promote" or "" */
   int line;
   bool inplace, hidden, nondiff, grad, composed, kernel;
-  aci_sig sig; /* holds pointers into itself: definitions are never moved */
+  bool rebinds; /* a view whose in-place form gives the Lua handle another view: not an op of C */
+  aci_sig sig;  /* holds pointers into itself: definitions are never moved */
 } op_def;
 
 typedef struct op_list {
@@ -81,7 +83,9 @@ bool emit_map_texts(const char *out, char *const *paths, int n);
  * False after messages. */
 bool emit_calls(const char *out, const char *root, char *const *headers, int n);
 
-/* ---- shared by the emitters of documents ---- */
+/* ---- shared by the emitters ---- */
+/* The next word of a list of names. False at its end. */
+bool next_alias(const char **at, char *word, size_t room);
 /* The default as scripts write it: `dims` counted from 1, "nil" for none. */
 void put_lua_default(buf *b, const aci_param *a);
 static inline bool is_list_type(ac_type t) {

@@ -92,7 +92,7 @@ static bool is_macro(const char *w) {
 }
 
 /* Concatenates the string literals at s->at. False (with message) when there is something else. */
-static bool take_literals(scanner *s, buf *out) {
+static bool take_literals(scanner *s, const char *field, buf *out) {
   int n = 0;
   for (skip_blank(s); *s->at == '"'; skip_blank(s), n++) {
     for (s->at++; *s->at != '"'; s->at++) {
@@ -101,14 +101,14 @@ static bool take_literals(scanner *s, buf *out) {
       if (c == '\\') {
         c = *++s->at;
         if (c != '"' && c != '\\')
-          return complain(s, s->line, "escape '\\%c' in a signature", c), false;
+          return complain(s, s->line, "escape '\\%c' in .%s", c, field), false;
       }
       put_bytes(out, &c, 1);
     }
     s->at++;
   }
   if (n == 0 || (*s->at != ',' && *s->at != ')'))
-    return complain(s, s->line, ".sig must be written as string literals"), false;
+    return complain(s, s->line, ".%s must be written as string literals", field), false;
   return true;
 }
 
@@ -150,7 +150,7 @@ static void take_autocast(scanner *s, op_def *d) {
 }
 
 /* One argument of the macro. False after a message that makes the definition useless. */
-static bool take_argument(scanner *s, op_def *d, buf *sig) {
+static bool take_argument(scanner *s, op_def *d, buf *sig, buf *alias) {
   char field[32] = "";
   skip_blank(s);
   if (*s->at == '.') {
@@ -166,7 +166,9 @@ static bool take_argument(scanner *s, op_def *d, buf *sig) {
   skip_blank(s);
   bool given = !starts_word(s, "NULL");
   if (strcmp(field, "sig") == 0) {
-    if (!take_literals(s, sig)) return false;
+    if (!take_literals(s, field, sig)) return false;
+  } else if (strcmp(field, "alias") == 0) {
+    if (!take_literals(s, field, alias)) return false;
   } else if (strcmp(field, "inplace") == 0) {
     take_flag(s, field, &d->inplace);
   } else if (strcmp(field, "hidden") == 0) {
@@ -192,9 +194,10 @@ static bool take_argument(scanner *s, op_def *d, buf *sig) {
 static void take_definition(scanner *s, const char *macro, const char *doc, const char *examples,
                             op_list *ops) {
   op_def *d = need(calloc(1, sizeof *d));
-  buf sig = {0};
+  buf sig = {0}, alias = {0};
   ac_err e;
   int line = s->line;
+  put_bytes(&alias, "", 0);
   bool ok = true;
   snprintf(d->macro, sizeof d->macro, "%s", macro);
   d->line = line;
@@ -208,7 +211,7 @@ static void take_definition(scanner *s, const char *macro, const char *doc, cons
   skip_blank(s);
   while (ok && *s->at == ',') {
     s->at++;
-    ok = take_argument(s, d, &sig);
+    ok = take_argument(s, d, &sig, &alias);
   }
   if (ok && *s->at != ')') {
     complain(s, line, "%s(%s: no closing parenthesis", macro, d->name);
@@ -230,7 +233,7 @@ static void take_definition(scanner *s, const char *macro, const char *doc, cons
   if (ok && d->inplace &&
       (d->sig.n_params == 0 || d->sig.n_results == 0 ||
        (first->type != AC_T_TENSOR && first->type != AC_T_OPERAND) || first->optional ||
-       first->mutates || d->sig.result[0].type != AC_T_TENSOR || d->sig.result[0].view_of >= 0)) {
+       first->mutates || d->sig.result[0].type != AC_T_TENSOR)) {
     complain(
         s, line,
         "'%s' cannot be in place: its first parameter must be a tensor or operand, its result a tensor",
@@ -241,8 +244,14 @@ static void take_definition(scanner *s, const char *macro, const char *doc, cons
     s->failed = true;
     free(d);
     buf_free(&sig);
+    buf_free(&alias);
     return;
   }
+  if (d->inplace && d->sig.result[0].view_of >= 0) {
+    d->inplace = false;
+    d->rebinds = true;
+  }
+  d->alias = alias.s;
   d->sig_text = sig.s;
   d->path = copy_text(s->path, strlen(s->path));
   d->doc = copy_text(doc, strlen(doc));
@@ -332,6 +341,16 @@ bool scan_file(const char *path, op_list *ops) {
   buf_free(&examples);
   free(text);
   return !s.failed;
+}
+
+bool next_alias(const char **at, char *word, size_t room) {
+  const char *p = *at;
+  while (*p == ' ') p++;
+  const size_t n = strcspn(p, " ");
+  *at = p + n;
+  if (n == 0) return false;
+  snprintf(word, room, "%.*s", (int)n, p);
+  return true;
 }
 
 /* A sentence ends at a full stop before a new line, two blanks or a capital. */

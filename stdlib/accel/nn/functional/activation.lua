@@ -1,6 +1,8 @@
 --- Activations of nn.functional that are compositions of ops.
 local accel = require "accel"
 local arguments = require "accel.nn.arguments"
+local check = require "accel.util.check"
+local raise = require "accel.util.raise"
 
 local F = {}
 
@@ -44,6 +46,32 @@ function F.gumbel_softmax(logits, ...)
     hard = accel.zeros_like(soft):scatter_add(dim, index, accel.ones_like(index, { dtype = soft.dtype }))
   end
   return hard - soft:detach() + soft
+end
+
+local rrelu_arguments = arguments("rrelu", { "x" }, { "lower", 1 / 8 }, { "upper", 1 / 3 }, { "training", false }, { "inplace", false })
+
+--- x above 0. Below, x times a slope: in training drawn from lower .. upper for every element, otherwise their mean.
+--- example: accel.nn.functional.rrelu(accel.tensor { -2.0, 3.0 }, 0.25, 0.75) --> { -1, 3 }
+---@param x accel.Tensor
+---@param ... any lower = 1 / 8, upper = 1 / 3, training = false, inplace = false by position or in one table
+---@return accel.Tensor
+function F.rrelu(x, ...)
+  local o = rrelu_arguments(x, ...)
+  x = o.x
+  local lower, upper = check.number("rrelu", "lower", o.lower), check.number("rrelu", "upper", o.upper)
+  if lower > upper then raise("rrelu: lower is %g, above upper, %g", lower, upper) end
+  local y
+  if o.training and lower < upper then
+    local slope
+    do
+      local _ <close> = accel.no_grad()
+      slope = accel.empty_like(x):uniform_(lower, upper)
+    end
+    y = accel.where(x:le(0), x * slope, x)
+  else
+    y = accel.leaky_relu(x, (lower + upper) / 2)
+  end
+  return o.inplace and x:copy_(y) or y
 end
 
 return F

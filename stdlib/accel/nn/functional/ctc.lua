@@ -1,5 +1,4 @@
---- ctc_loss: connectionist temporal classification (Graves et al. 2006). The forward recursion in logarithms, one step of a few ops
---- for each time. Gradients come from the ops.
+--- ctc_loss: connectionist temporal classification (Graves et al. 2006). Checks of the arguments, and forms of the targets. The computation is the op ctc_loss.
 local accel = require "accel"
 local check = require "accel.util.check"
 local options = require "accel.util.options"
@@ -7,8 +6,6 @@ local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
 local M = {}
-
-local LOW <const> = -1e30 -- the logarithm of an impossible path, finite so that gradients are
 
 --- Lengths as a list, checked against the longest.
 local function lengths_of(value, name, n, most)
@@ -22,23 +19,31 @@ local function lengths_of(value, name, n, most)
   return value
 end
 
---- Targets as lists of classes by row, from [N, S], or from all rows one after the other.
-local function rows_of(targets, lengths)
-  local rows, at = {}, 0
-  local two, flat = targets.ndim == 2, targets:tolist()
+--- Targets as (N, S): of all rows one after the other, or as they are. S is the longest of them.
+local function matrix_of(targets, lengths)
+  if targets.ndim == 2 then return targets:to "i64" end
+  local widest, total = 0, 0
+  for _, n in ipairs(lengths) do widest, total = math.max(widest, n), total + n end
+  if total ~= targets:numel() then raise("ctc_loss: targets has %d classes, target_lengths add up to %d", targets:numel(), total) end
+  local out, at = accel.zeros(#lengths, widest, { dtype = "i64", device = targets.device }), 0
   for b, n in ipairs(lengths) do
-    local row = {}
-    for i = 1, n do
-      if two then row[i] = flat[b][i] else row[i] = flat[at + i] end
-    end
-    at, rows[b] = at + n, row
+    if n > 0 then out:select(1, b):narrow(1, 1, n):copy_(targets:narrow(1, at + 1, n)) end
+    at = at + n
   end
-  return rows
+  return out
 end
 
---- The log of the sum of exponentials of tensors of one shape.
-local function add(...)
-  return accel.logsumexp(accel.stack({ ... }, 1), 1)
+--- Classes of targets on the CPU are checked. A device would have to be waited for, and its kernel reads blanks instead.
+local function check_classes(targets, lengths, C, blank)
+  if targets.device ~= "cpu" then return end
+  for b, row in ipairs(targets:tolist()) do
+    for i = 1, lengths[b] do
+      local class = row[i]
+      if class < 0 or class >= C or class == blank then
+        raise("ctc_loss: target %s of row %d must be a class in 0 .. %d other than blank %d", check.shown(class), b, C - 1, blank)
+      end
+    end
+  end
 end
 
 --- The mean (or sum) over rows of -log p(target | input) for log probabilities [T, N, C] (or [T, C] for one row), as torch.nn.functional.ctc_loss.
@@ -65,50 +70,12 @@ function M.ctc_loss(log_probs, targets, input_lengths, target_lengths, opts, ...
   if single and math.type(input_lengths) == "integer" then input_lengths, target_lengths = { input_lengths }, { target_lengths } end
   input_lengths = lengths_of(input_lengths, "input_lengths", N, T)
   target_lengths = lengths_of(target_lengths, "target_lengths", N, targets.shape[targets.ndim])
-  local dev, dtype = log_probs.device, log_probs.dtype
-  local rows, widest = rows_of(targets, target_lengths), 0
-  for _, row in ipairs(rows) do widest = math.max(widest, #row) end
-  -- the target with blanks between. skips[s]: a path may come from two positions before
-  local width, ext, skips, ends = 2 * widest + 1, {}, {}, {}
-  for b, row in ipairs(rows) do
-    ext[b], skips[b], ends[b] = {}, {}, {}
-    for s = 1, width do
-      local class = s % 2 == 0 and row[s // 2] or nil
-      if class and (math.type(class) ~= "integer" or class < 0 or class >= C or class == o.blank) then
-        raise("ctc_loss: target %s of row %d must be a class in 0 .. %d other than blank %d", check.shown(class), b, C - 1, o.blank)
-      end
-      ext[b][s] = class or o.blank
-      skips[b][s] = s % 2 == 0 and s > 2 and row[s // 2] ~= nil and row[s // 2] ~= row[s // 2 - 1] and 0 or LOW
-      ends[b][s] = (s == 2 * #row + 1 or s == 2 * #row and #row > 0) and 0 or LOW
-    end
-  end
-  local like = { dtype = dtype, device = dev }
-  local classes = accel.tensor(ext, { dtype = "i64", device = dev })
-  local may_skip, may_end = accel.tensor(skips, like), accel.tensor(ends, like)
-  local lengths = accel.tensor(input_lengths, { dtype = "i64", device = dev }):unsqueeze(2)
-  local low = accel.full({ N, 2 }, LOW, like)
-  local first = accel.full({ N, width }, LOW, like)
-  first:narrow(2, 1, math.min(2, width)):fill_(0)
-  local alpha
-  for t = 1, T do
-    local p = log_probs:select(1, t):gather(2, classes)
-    local new
-    if not alpha then
-      new = p + first
-      alpha = accel.where(lengths:ge(1), new, first:narrow(2, 1, 1) + accel.full({ 1, width }, LOW, like):index_fill(2, accel.tensor { 0 }, 0))
-    else
-      local padded = accel.cat({ low, alpha }, 2)
-      new = add(alpha, padded:narrow(2, 2, width), padded:narrow(2, 1, width) + may_skip) + p
-      alpha = accel.where(lengths:ge(t), new, alpha)
-    end
-  end
-  local loss = -accel.logsumexp(alpha + may_end, 2)
-  local impossible = loss:gt(-LOW / 2)
-  loss = loss:masked_fill(impossible, o.zero_infinity and 0 or math.huge)
-  if o.reduction == "none" then return single and loss:reshape {} or loss end
-  if o.reduction == "sum" then return loss:sum() end
-  local by = accel.tensor(target_lengths, like):clamp(1)
-  return (loss / by):mean()
+  local dev = log_probs.device
+  targets = matrix_of(targets, target_lengths)
+  check_classes(targets, target_lengths, C, o.blank)
+  local function lengths(list) return accel.tensor(list, { dtype = "i64", device = dev }) end
+  local loss = accel.ctc_loss(log_probs, targets:to(dev), lengths(input_lengths), lengths(target_lengths), o)
+  return single and o.reduction == "none" and loss:reshape {} or loss
 end
 
 return M

@@ -96,6 +96,12 @@ end
 -- The limit of SELU for x -> -infinity: minus its scale times its alpha.
 local LIMIT = -1.7580993408473766
 
+--- Dropped elements become LIMIT, then a x + b restores mean 0, variance 1. keep: whether an element stays.
+local function alpha(x, p, keep)
+  local a = 1 / math.sqrt((1 - p) * (1 + p * LIMIT * LIMIT))
+  return accel.where(keep, x, LIMIT) * a - a * p * LIMIT
+end
+
 --- Dropout for networks of SELU: dropped elements become its limit, then a x + b restores mean 0, variance 1.
 --- example: accel.nn.functional.alpha_dropout(accel.tensor { 1.0, 2.0 }, 0.5, false) --> { 1, 2 }
 ---@param x accel.Tensor
@@ -106,13 +112,36 @@ function F.alpha_dropout(x, p, training)
   p, training = read_alpha(p, training)
   if training == false or p == 0 then return x end
   if p == 1 then return x * 0 end
-  local a = 1 / math.sqrt((1 - p) * (1 + p * LIMIT * LIMIT))
   local keep
   do
     local _ <close> = accel.no_grad()
     keep = accel.empty_like(x):bernoulli_(1 - p):gt(0)
   end
-  return accel.where(keep, x, LIMIT) * a - a * p * LIMIT
+  return alpha(x, p, keep)
+end
+
+local read_feature = reader "feature_alpha_dropout"
+
+--- alpha_dropout of whole channels of (N, C, ...). training defaults to false here, as in PyTorch.
+--- example: accel.nn.functional.feature_alpha_dropout(accel.ones(1, 2, 1), 0.5) --> { { { 1 }, { 1 } } }
+---@param x accel.Tensor
+---@param p? number|{p: number?, training: boolean?} default 0.5
+---@param training? boolean|{training: boolean?} default false
+---@return accel.Tensor
+function F.feature_alpha_dropout(x, p, training)
+  local given = training ~= nil or type(p) == "table" and p.training ~= nil
+  p, training = read_feature(p, training)
+  if not given then training = false end
+  if training == false or p == 0 then return x end
+  need("feature_alpha_dropout", x, 2, 16, "(N, C, ...)")
+  if p == 1 then return x * 0 end
+  local shape, keep = x.shape, nil
+  for i = 3, #shape do shape[i] = 1 end
+  do
+    local _ <close> = accel.no_grad()
+    keep = accel.empty(shape, { dtype = x.dtype, device = x.device }):bernoulli_(1 - p):gt(0)
+  end
+  return alpha(x, p, keep)
 end
 
 return F

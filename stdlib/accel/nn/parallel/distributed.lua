@@ -22,6 +22,9 @@
 --- with the position of its first row in the global batch, to get the same dropout. Buffers do depend on the number of
 --- ranks: running statistics of batch norm cover the micro-batches of rank 0.
 ---
+--- With micro_batches = M as well, there can be any number of ranks up to M. Rank r of N takes the micro-batches from r M // N to
+--- (r + 1) M // N - 1, counted from 0, and their gradients are added up in the tree of one rank that takes all M.
+---
 --- Which parameters learn may change between two updates: some are frozen or learn again, modules are replaced, adapters come. The
 --- next forward that learns compares (accel.nn.trained) and lays the buckets out anew. Ranks have to make the same change.
 local accel = require "accel"
@@ -29,6 +32,7 @@ local Module = require "accel.nn.module"
 local Reducer = require "accel.dist.reducer"
 local Trained = require "accel.nn.trained"
 local check = require "accel.util.check"
+local check_micro_batches = require "accel.dist.check_micro_batches"
 local coalesce = require "accel.dist.coalesce"
 local dist = require "accel.dist"
 local guard = require "accel.util.guard"
@@ -54,7 +58,7 @@ local declared = {
   device_ids = options.none, output_device = options.none, dim = options.none, process_group = options.none,
   bucket_cap_mb = 25, first_bucket_mb = 1, broadcast_buffers = true, init_sync = true,
   find_unused_parameters = false, static_graph = false, gradient_as_bucket_view = true, check_reduction = false,
-  deterministic = options.none, ignored_parameters = options.none,
+  deterministic = options.none, micro_batches = options.none, ignored_parameters = options.none,
 }
 
 local function read(opts, ...)
@@ -65,6 +69,7 @@ local function read(opts, ...)
     if math.type(o[key]) == "float" and o[key] == math.huge then raise("%s: %s must be finite", WHO, key) end
   end
   if o.deterministic ~= nil then check.word(WHO, "deterministic", o.deterministic, { "world" }) end
+  check_micro_batches(WHO, o)
   return o
 end
 
@@ -77,14 +82,14 @@ local function reduces(trained, o)
   return Reducer(names, learnt, {
     first = math.min(o.first_bucket_mb, o.bucket_cap_mb) * mb, cap = o.bucket_cap_mb * mb, group = o.process_group,
     find_unused = o.find_unused_parameters, static = o.static_graph, as_view = o.gradient_as_bucket_view,
-    world = o.deterministic == "world",
+    world = o.deterministic == "world", micro_batches = o.micro_batches,
   })
 end
 
 ---@param module accel.nn.Module
 ---@param opts? {process_group: any, bucket_cap_mb: number?, first_bucket_mb: number?, broadcast_buffers: boolean?,
 --- find_unused_parameters: boolean?, static_graph: boolean?, gradient_as_bucket_view: boolean?, init_sync: boolean?,
---- deterministic: "world"?, ignored_parameters: accel.Tensor[]?} ignored_parameters: their gradients are not averaged; device_ids,
+--- deterministic: "world"?, micro_batches: integer?, ignored_parameters: accel.Tensor[]?} ignored_parameters: their gradients are not averaged; device_ids,
 --- output_device, dim and check_reduction have no effect, of which a warning tells
 function DDP:init(module, opts, ...)
   if not Module.is_module(module) then raise("%s: %s", WHO, Module.not_a_module(module)) end
@@ -104,6 +109,9 @@ function DDP:init(module, opts, ...)
   for i, e in ipairs(trained.entries) do params[i] = e.p end
   if #trained.learning == 0 then raise("%s: %s has no parameter that requires gradients; call it unwrapped", WHO,
     getmetatable(module).__name or "the module") end
+  if o.micro_batches then
+    verify(WHO, "option", { ("micro_batches = %d"):format(o.micro_batches) }, "give the same ones on all of them", o.process_group)
+  end
   verify(WHO, "parameter", trained:lines(), "build the same model on all of them", o.process_group)
   local group_size = dist.get_world_size(o.process_group)
   if group_size > 1 and o.init_sync then

@@ -1,4 +1,4 @@
---- Ready-made parametrisations: weight_norm, spectral_norm.
+--- Ready-made parametrisations: weight_norm, spectral_norm, orthogonal.
 local accel = require "accel"
 local Module = require "accel.nn.module"
 local arguments = require "accel.nn.arguments"
@@ -103,5 +103,7 @@ function M.spectral_norm(module, ...)
   local n = check.positive("spectral_norm", "n_power_iterations", o.n_power_iterations)
   return parametrize.register_parametrization(module, o.name, SpectralNorm(weight, n, dim, o.eps))
 end
+
+M.orthogonal = require("accel.nn.utils.orthogonal").orthogonal
 
 return M

@@ -3,11 +3,12 @@ local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
 local check = require "accel.util.check"
 local raise = require "accel.util.raise"
 
---- ChainedScheduler({first, second, ...}): each schedule's rate is the base rate of the next, so that factors
---- multiply.
+--- ChainedScheduler({first, second, ...}): in each step the schedules change the rate one after the other, as in PyTorch. Those that
+--- multiply (StepLR, MultiStepLR, ConstantLR, LinearLR, ExponentialLR, PolynomialLR, MultiplicativeLR, and CosineAnnealingLR above
+--- eta_min) combine. All others (LambdaLR, OneCycleLR, CyclicLR, ...) set the rate, so that only schedules after them count.
 --- example: local S, o = accel.optim.lr_scheduler, accel.optim.SGD({ accel.ones(1, { requires_grad = true }) }, { lr = 1 })
----   local half, third = S.LambdaLR(o, function() return 1 / 2 end), S.LambdaLR(o, function() return 1 / 3 end)
----   local s = S.ChainedScheduler { half, third } o:step() s:step() return o.param_groups[1].lr --> 0.166667
+---   local half, fall = S.ConstantLR(o, 1 / 2, 4), S.ExponentialLR(o, 0.9)
+---   local s = S.ChainedScheduler { half, fall } o:step() s:step() return o.param_groups[1].lr --> 0.45
 ---@class accel.optim.ChainedScheduler : accel.optim.LRScheduler
 local ChainedScheduler = LRScheduler:extend("accel.optim.ChainedScheduler")
 
@@ -22,13 +23,26 @@ function ChainedScheduler:init(schedulers, optimizer)
     if s.optimizer ~= optimizer then raise("ChainedScheduler: schedule %d belongs to another optimizer", i) end
     if s.metric_driven then raise("ChainedScheduler: schedule %d follows a metric, not the step", i) end
   end
-  self.schedulers = schedulers
+  self.schedulers, self.reached = schedulers, {}
   LRScheduler.init(self, optimizer, schedulers[1].last_epoch - 1)
 end
 
+--- The rate follows from all steps before. reached has that of the last one, by group: { step, base, rate }.
 function ChainedScheduler:rate(step, base, group)
-  for _, s in ipairs(self.schedulers) do base = s:rate(step, base, group) end
-  return base
+  local known = self.reached[group]
+  if not known or known[1] > step or known[2] ~= base then known = { -1, base, base } end
+  local at, lr = known[1], known[3]
+  while at < step do
+    at = at + 1
+    lr = self:chain(at, lr, base, group)
+  end
+  self.reached[group] = { at, base, lr }
+  return lr
+end
+
+function ChainedScheduler:chain(step, lr, base, group)
+  for _, s in ipairs(self.schedulers) do lr = s:chain(step, lr, base, group) end
+  return lr
 end
 
 function ChainedScheduler:momentum(step, group)

@@ -21,4 +21,10 @@ function ConstantLR:rate(step, base)
   return step < self.options.total_iters and base * self.options.factor or base
 end
 
+function ConstantLR:chain(step, lr)
+  local o = self.options
+  if step == 0 then return lr * o.factor end
+  return step == o.total_iters and lr / o.factor or lr
+end
+
 return ConstantLR

@@ -27,4 +27,14 @@ function CosineAnnealingLR:rate(step, base)
   return o.eta_min + (base - o.eta_min) * (1 + math.cos(math.pi * step / o.T_max)) / 2
 end
 
+function CosineAnnealingLR:chain(step, lr, base)
+  local o = self.options
+  if step == 0 then return lr end
+  if (step - 1 - o.T_max) % (2 * o.T_max) == 0 then
+    return lr + (base - o.eta_min) * (1 - math.cos(math.pi / o.T_max)) / 2
+  end
+  local function height(at) return 1 + math.cos(math.pi * at / o.T_max) end
+  return height(step) / height(step - 1) * (lr - o.eta_min) + o.eta_min
+end
+
 return CosineAnnealingLR

@@ -21,4 +21,6 @@ end
 
 function ExponentialLR:rate(step, base) return base * self.options.gamma ^ step end
 
+function ExponentialLR:chain(step, lr) return step > 0 and lr * self.options.gamma or lr end
+
 return ExponentialLR

@@ -32,4 +32,12 @@ function LinearLR:rate(step, base)
   return base * (o.start_factor + (o.end_factor - o.start_factor) * done / o.total_iters)
 end
 
+function LinearLR:chain(step, lr)
+  local o = self.options
+  if step == 0 then return lr * o.start_factor end
+  if step > o.total_iters then return lr end
+  local change = o.end_factor - o.start_factor
+  return lr * (1 + change / (o.total_iters * o.start_factor + (step - 1) * change))
+end
+
 return LinearLR

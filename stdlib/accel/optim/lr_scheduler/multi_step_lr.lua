@@ -30,4 +30,9 @@ function MultiStepLR:rate(step, base)
   return base * self.options.gamma ^ passed
 end
 
+function MultiStepLR:chain(step, lr)
+  for _, m in ipairs(self.options.milestones) do lr = step == m and lr * self.options.gamma or lr end
+  return lr
+end
+
 return MultiStepLR

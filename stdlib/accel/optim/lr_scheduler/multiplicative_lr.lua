@@ -29,4 +29,6 @@ function MultiplicativeLR:rate(step, base, group)
   return base * product
 end
 
+function MultiplicativeLR:chain(step, lr, _, group) return step > 0 and lr * self:factor(step, group) or lr end
+
 return MultiplicativeLR

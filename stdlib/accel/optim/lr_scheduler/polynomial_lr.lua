@@ -25,4 +25,10 @@ function PolynomialLR:rate(step, base)
   return base * (1 - math.min(step, o.total_iters) / o.total_iters) ^ o.power
 end
 
+function PolynomialLR:chain(step, lr)
+  local o = self.options
+  if step == 0 or step > o.total_iters then return lr end
+  return lr * ((1 - step / o.total_iters) / (1 - (step - 1) / o.total_iters)) ^ o.power
+end
+
 return PolynomialLR

@@ -46,6 +46,17 @@ function LRScheduler:rate(step, base, group) -- luacheck: ignore
   raise("%s does not define rate", getmetatable(self).__name)
 end
 
+--- The rate after `step` steps, from the rate so far: what a schedule does to the rate of others (ChainedScheduler). Schedules that
+--- do not define it set the rate, as in PyTorch.
+---@param step integer
+---@param lr number the rate so far, after step - 1 steps and the schedules in front of this one
+---@param base number the group's initial rate
+---@param group integer
+---@return number
+function LRScheduler:chain(step, lr, base, group) -- luacheck: ignore lr
+  return self:rate(step, base, group)
+end
+
 --- The momentum (or first beta) of a group after `step` steps, nil to leave it alone. Schedules that cycle it
 --- define this.
 ---@param step integer steps taken

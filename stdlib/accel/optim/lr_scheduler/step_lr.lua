@@ -21,4 +21,8 @@ end
 
 function StepLR:rate(step, base) return base * self.options.gamma ^ (step // self.options.step_size) end
 
+function StepLR:chain(step, lr)
+  return step > 0 and step % self.options.step_size == 0 and lr * self.options.gamma or lr
+end
+
 return StepLR

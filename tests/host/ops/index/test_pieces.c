@@ -34,7 +34,7 @@ FN(f_linear, x_interpolate_to(x, SQ(in[0]), five_three, 2, no_factor, 2, AC_INTE
 FN(f_area, x_interpolate(x, SQ(in[0]), five_three, 2, NULL, 0, AC_INTERPOLATE_MODE_AREA, false))
 FN(f_scatter, SQ(x_scatter(x, in[0], 1, IDS(user), T(in[1]))))
 FN(f_copy, SQ(x_index_copy(x, in[0], 1, IDS(user), in[1])))
-FN(f_fill, SQ(x_index_fill(x, in[0], 1, IDS(user), aci_float(0.5))))
+FN(f_fill, SQ(x_index_fill(x, in[0], 1, IDS(user), F(0.5))))
 FN(f_masked, SQ(x_masked_scatter(x, in[0], IDS(user), in[1])))
 
 static ac_tensor *f_unbind(ac_expr *x, ac_tensor *const *in, const void *user) {
@@ -180,7 +180,7 @@ static void test_values(void **state) {
     check_at(&r, y, x, 300, 50, reflected);
     assert_ok(ac_index(r.c, x, &rows, 1, NULL, 0, &y, &r.e), r.e);
     check_at(&r, y, x, 3, 40, picked);
-    assert_ok(ac_index_fill(r.c, x, 1, cols, aci_float(3), &y, &r.e), r.e);
+    assert_ok(ac_index_fill(r.c, x, 1, cols, F(3), &y, &r.e), r.e);
     check_at(&r, y, x, 300, 40, scattered);
     assert_ok(ac_index_put(r.c, x, &cols, 1, ac_operand_int(3), false, &two, 1, &y, &r.e), r.e);
     check_at(&r, y, x, 300, 40, scattered);
@@ -293,7 +293,7 @@ static void test_errors(void **state) {
                "holds 5", r.e);
   assert_fails(ac_index_put_(r.c, dst, &ids, 1, ac_operand_int(1), true, NULL, 0, &y, &r.e), INDEX, "holds 5",
                r.e);
-  assert_fails(ac_index_fill_(r.c, dst, 0, ids, aci_float(1), &y, &r.e), INDEX, "holds 5", r.e);
+  assert_fails(ac_index_fill_(r.c, dst, 0, ids, F(1), &y, &r.e), INDEX, "holds 5", r.e);
   for (int i = 0; i < 4; i++) assert_true(oc_at(dst, i) == 0);
   /* hidden ops refuse what their callers never ask for */
   ac_expr x;

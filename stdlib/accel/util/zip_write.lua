@@ -1,10 +1,12 @@
---- accel.util.zip_stored: writes a zip archive whose entries are stored as they are, each at a multiple of 64 bytes, as torch.save lays its
---- files out. The checksum and size of an entry follow its bytes, so that nothing is read twice. Used by torch_file.
+--- accel.util.zip_write: writes a zip archive. Entries are stored as they are, each at a multiple of 64 bytes, as torch.save lays its files
+--- out, or deflated. The checksum and size of an entry follow its bytes, so that nothing is read twice. Used by torch_file and
+--- accel.data.numpy.
 ---
----   local zip = zip_stored(file)              file: of accel.util.writer
+---   local zip = zip_write(file)              file: of accel.util.writer
 ---   zip:entry("archive/version", "3\n")       a short entry
 ---   zip:begin "archive/data/0"                a long one, in pieces
 ---   zip:storage(t, first, bytes) ...          bytes of a tensor's storage
+---   zip:deflated("a.npy", bytes)              a compressed one, which needs zlib
 ---   zip:finish()                              the directory. Then file:commit()
 --- The methods return true, or nil, message, code.
 local core = require "accel.file.core"
@@ -43,18 +45,20 @@ function Zip:close_entry()
   if not e then return true end
   self.current = nil
   e.bytes = self.at - e.data_at
-  return self:write(string.pack(e.bytes >= MAX32 and "<c4I4I8I8" or "<c4I4I4I4", "PK\7\8", e.crc, e.bytes, e.bytes))
+  e.size = e.size or e.bytes
+  return self:write(string.pack(math.max(e.bytes, e.size) >= MAX32 and "<c4I4I8I8" or "<c4I4I4I4", "PK\7\8", e.crc, e.bytes, e.size))
 end
 
 --- Begins an entry.
 ---@param name string
-function Zip:begin(name)
+---@param method? integer 0 stored, 8 deflated
+function Zip:begin(name, method)
   local done, message, code = self:close_entry()
   if not done then return nil, message, code end
   local pad = -(self.at + 30 + #name + 4) % ALIGNMENT
-  local e = { name = name, at = self.at, crc = 0 }
+  local e = { name = name, at = self.at, crc = 0, method = method or 0 }
   self.entries[#self.entries + 1], self.current = e, e
-  done, message, code = self:write(string.pack("<c4I2I2I2I4I4I4I4I2I2", "PK\3\4", 0, FLAGS, 0, 0, 0, 0, 0, #name, pad + 4), name,
+  done, message, code = self:write(string.pack("<c4I2I2I2I4I4I4I4I2I2", "PK\3\4", 20, FLAGS, e.method, 0, 0, 0, 0, #name, pad + 4), name,
     string.pack("<c2I2", "FB", pad), ("Z"):rep(pad))
   e.data_at = self.at
   return done, message, code
@@ -89,17 +93,29 @@ function Zip:entry(name, bytes)
   return self:bytes(bytes)
 end
 
+--- A whole entry, deflated.
+---@param name string
+---@param bytes string
+function Zip:deflated(name, bytes)
+  local packed, message, code = core.deflate(bytes)
+  if not packed then return nil, message, code end
+  local done, why, kind = self:begin(name, 8)
+  if not done then return nil, why, kind end
+  self.current.crc, self.current.size = core.crc32(bytes), #bytes
+  return self:write(packed)
+end
+
 --- Writes the directory.
 function Zip:finish()
   local done, message, code = self:close_entry()
   if not done then return nil, message, code end
   local begin = self.at
   for _, e in ipairs(self.entries) do
-    local wide = (e.bytes >= MAX32 and string.pack("<I8I8", e.bytes, e.bytes) or "") .. (e.at >= MAX32 and string.pack("<I8", e.at) or "")
+    local wide = ""
+    for _, n in ipairs { e.size, e.bytes, e.at } do wide = wide .. (n >= MAX32 and string.pack("<I8", n) or "") end
     local extra = wide ~= "" and string.pack("<I2s2", 1, wide) or ""
-    local size = math.min(e.bytes, MAX32)
-    done, message, code = self:write(string.pack("<c4I2I2I2I2I4I4I4I4I2I2I2I2I2I4I4", "PK\1\2", 0, 0, FLAGS, 0, 0, e.crc, size, size,
-      #e.name, #extra, 0, 0, 0, 0, math.min(e.at, MAX32)), e.name, extra)
+    done, message, code = self:write(string.pack("<c4I2I2I2I2I4I4I4I4I2I2I2I2I2I4I4", "PK\1\2", 20, 20, FLAGS, e.method, 0, e.crc,
+      math.min(e.bytes, MAX32), math.min(e.size, MAX32), #e.name, #extra, 0, 0, 0, 0, math.min(e.at, MAX32)), e.name, extra)
     if not done then return nil, message, code end
   end
   local n, bytes, after = #self.entries, self.at - begin, self.at

@@ -1,0 +1,20 @@
+/* LAPACK of the system (OpenBLAS or the reference library), loaded when a matrix is large enough for
+ * it. Without it svd and eigh use their own rotations, which are slower. Called by svd.c and eigh.c. */
+#ifndef ACI_OPS_LAPACK_H
+#define ACI_OPS_LAPACK_H
+#include "accel/base.h"
+
+enum { ACI_LAPACK_FROM = 17 }; /* least size for which the library is worth loading */
+
+/* The smaller extent of an m x n matrix is large enough, and the library is usable. */
+bool aci_lapack(int64_t least);
+/* Doubles of scratch. */
+int64_t aci_lapack_svd_scratch(int64_t m, int64_t n);
+int64_t aci_lapack_eigh_scratch(int64_t n);
+/* a (n columns of m, lost) = u diag(s) vt with k = min(m, n): u k columns of m, vt n columns of k.
+ * Returns false if it did not converge. */
+bool aci_lapack_svd(int64_t m, int64_t n, double *a, double *u, double *s, double *vt,
+                    double *scratch);
+/* a (n columns of n, its lower triangle) becomes the eigenvectors, w the eigenvalues, ascending. */
+bool aci_lapack_eigh(int64_t n, double *a, double *w, double *scratch);
+#endif

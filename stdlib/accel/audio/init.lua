@@ -1,0 +1,2 @@
+--- accel.audio: sound files and their transforms, by torchaudio's names, loaded on first use.
+return require "accel.util.lazy" ("accel.audio", { load = "io", info = "io", save = "io", decode = "io" })

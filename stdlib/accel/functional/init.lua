@@ -1,0 +1,52 @@
+--- accel.functional: functions of PyTorch that are made of several ops. Each is also accel.NAME, and a method of tensors where
+--- PyTorch has one. Both are found here on first use, so that a start reads none of the files.
+local home <const> = {
+  -- joining and cutting
+  atleast_1d = "stack", atleast_2d = "stack", atleast_3d = "stack", column_stack = "stack", dstack = "stack",
+  tensor_split = "split", hsplit = "split", vsplit = "split", dsplit = "split",
+  broadcast_tensors = "broadcast", broadcast_shapes = "broadcast", sum_to_size = "broadcast",
+  -- elements by position
+  take = "take", put = "take", put_ = "take", unravel_index = "take", nonzero_static = "take", nonzero = "take",
+  select_scatter = "scatter", diagonal_scatter = "scatter", as_strided_scatter = "scatter",
+  fliplr = "order", flipud = "order", msort = "order", diagflat = "order", positive = "order",
+  -- products
+  inner = "products", kron = "products", tensordot = "products", dist = "products", addbmm = "products", addbmm_ = "products",
+  addmv = "products", addmv_ = "products", addr = "products", addr_ = "products",
+  -- dtypes
+  type_as = "dtypes", type = "dtypes", byte = "dtypes", char = "dtypes", short = "dtypes",
+  promote_types = "dtypes", result_type = "dtypes", can_cast = "dtypes", is_floating_point = "dtypes", is_signed = "dtypes",
+  -- questions
+  numel = "questions", is_nonzero = "questions", is_same_size = "questions", is_shared = "questions",
+  is_pinned = "questions", is_inference = "questions", ndimension = "questions",
+  -- complex numbers
+  is_complex = "complex", is_conj = "complex", is_neg = "complex", isreal = "complex", resolve_conj = "complex", resolve_neg = "complex",
+  -- making tensors
+  as_tensor = "create", asarray = "create", scalar_tensor = "create", logspace = "create", fill = "create",
+  to_dlpack = "create", empty_strided = "create", new_empty_strided = "create", empty_permuted = "create",
+}
+
+-- Those of them that are functions of accel alone, and methods alone.
+local FUNCTIONS <const> = [[atleast_1d atleast_2d atleast_3d column_stack dstack broadcast_tensors broadcast_shapes unravel_index tensordot
+  promote_types can_cast as_tensor asarray scalar_tensor logspace fill empty_strided empty_permuted to_dlpack result_type numel
+  is_floating_point is_complex]]
+local METHODS <const> = [[sum_to_size put_ addbmm_ addr_ type_as type byte char short is_shared is_pinned new_empty_strided ndimension]]
+
+local function set(text)
+  local names = {}
+  for name in text:gmatch "%S+" do names[name] = true end
+  return names
+end
+local function_only, method_only = set(FUNCTIONS), set(METHODS)
+
+local M = require "accel.util.lazy" ("accel.functional", home)
+
+--- The function of a name of accel, or of a method of tensors. nil: there is none.
+---@param name any
+---@param method boolean
+---@return function?
+function M._find(name, method)
+  if not home[name] or (method and function_only or method_only)[name] then return nil end
+  return M[name]
+end
+
+return M

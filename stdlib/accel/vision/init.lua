@@ -1,0 +1,3 @@
+--- accel.vision: pictures and their transforms, by torchvision's names, loaded on first use.
+return require "accel.util.lazy" ("accel.vision", { io = "io", transforms = "transforms", pillow = "pillow",
+  AutoImageProcessor = "image_processor", ImageProcessor = "image_processor" })
