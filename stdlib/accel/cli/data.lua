@@ -149,8 +149,8 @@ local function stats(...)
   local rows = { { "COLUMN", "KIND", "VALUES", "MISSING", "MIN", "MEAN", "MAX" } }
   local function figure(v) return v == nil and "-" or math.type(v) == "integer" and tostring(v) or ("%.6g"):format(v) end
   for _, c in ipairs(list) do
-    rows[#rows + 1] = { c.name, c.kinds .. (c.of_lengths and " (lengths)" or ""), tostring(c.values), tostring(c.missing), figure(c.min), figure(c.mean),
-      figure(c.max) }
+    rows[#rows + 1] = { c.name, c.kinds .. (c.of_lengths and " (lengths)" or ""), tostring(c.values), tostring(c.missing), figure(c.min),
+      figure(c.mean), figure(c.max) }
   end
   print_table(rows)
   print(("%d rows"):format(n))
