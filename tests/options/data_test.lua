@@ -104,6 +104,11 @@ s:recipe("accel.data.load_dataset", { base = function() return { folder = folder
   local sets = call()
   return given.split and rows(sets) or rows(sets.train), sets.test ~= nil
 end, values = { name = { "other" }, split = { "test" } } })
+accel.write_file(folder .. "/list.json", '[{"a": 1, "b": null}, {"a": 2}]')
+accel.write_file(folder .. "/field.json", '{"data": [{"a": 1}], "more": [{"a": 2}, {"a": 3}]}')
+s:recipe("accel.data.JSON", { base = function() return { path = folder .. "/list.json" } end, run = function(call) return rows(call()) end,
+  values = { columns = { { "b" } }, nulls = { true }, field = { "more" } },
+  with = { field = { path = folder .. "/field.json", field = "data" } } })
 s:recipe("accel.data.MDS", { base = function() return { folder = formats .. "mds" } end, run = function(call) return rows(call()) end,
   values = { columns = { { "id" } } } })
 for _, name in ipairs { "JSONL", "Arrow", "Parquet" } do

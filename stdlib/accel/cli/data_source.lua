@@ -7,7 +7,7 @@ local M = {}
 
 ---@class accel.cli.DataSource
 ---@field path string
----@field format string "parquet", "arrow", "jsonl", "csv", "tar", "tfrecord", "saved dataset"
+---@field format string "parquet", "arrow", "jsonl", "json", "csv", "tar", "tfrecord", "saved dataset"
 ---@field codec string? of a compressed file
 ---@field bytes integer
 ---@field rows integer? if the file tells
@@ -40,6 +40,7 @@ local function format_of(path, head)
   if head:sub(258, 262) == "ustar" or name:find "%.tar$" or name:find "%.tgz$" then return "tar" end
   if name:find "%.tfrecords?$" then return "tfrecord" end
   if name:find "%.csv$" or name:find "%.tsv$" then return "csv" end
+  if name:find "%.json$" and head:find "^[\xEF\xBB\xBF%s]*%[" then return "json" end
   if name:find "%.jsonl$" or name:find "%.ndjson$" or name:find "%.json$" or head:find "^%s*[{%[]" then return "jsonl" end
 end
 
@@ -78,6 +79,9 @@ local function describe(path)
     source.rows, source.columns = #set, {}
     for i, name in ipairs(set.columns) do source.columns[i] = { name = name, type = "text" } end
     source.each = rows_of(set)
+  elseif source.format == "json" then
+    local set = accel.data.JSON(path)
+    source.rows, source.each = #set, rows_of(set)
   elseif source.format == "jsonl" then
     source.each = stream("jsonl", path)
   elseif source.format == "tar" then

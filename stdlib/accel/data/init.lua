@@ -6,7 +6,7 @@ return require "accel.util.lazy" ("accel.data", {
   T5Dataset = "t5_dataset", IDX = "idx", CSV = "csv", numpy = "numpy",
   Subset = "views", ConcatDataset = "views", MapDataset = "views", BatchDataset = "views",
   ColumnsDataset = "column_views", CacheDataset = "column_views",
-  JSONL = "jsonl", Parquet = "parquet", Arrow = "arrow", TableDataset = "table_dataset", WebDataset = "webdataset",
+  JSONL = "jsonl", JSON = "json", Parquet = "parquet", Arrow = "arrow", TableDataset = "table_dataset", WebDataset = "webdataset",
   TFRecord = "tfrecord", MDS = "mds", ShardStream = "shard_stream", load_dataset = "load_dataset",
   random_split = "random_split",
   Sampler = "samplers", SequentialSampler = "samplers", RandomSampler = "samplers",

@@ -48,6 +48,16 @@ do -- rows by position
   end
 end
 
+do -- JSON files
+  local path = write("list.json", '\u{feff}[\n {"a": 1, "b": null},\n {"a": 18446744073709551616}\n]\n')
+  local set = data.JSON(path)
+  assert(#set == 2 and set:get(1).b == nil and set:get(2).a == "18446744073709551616")
+  assert(#data.JSON(write("field.json", '{"data": [1, 2, 3]}'), { field = "data" }) == 3)
+  raises("not a list", data.JSON, tmp .. "/field.json")
+  raises("no field 'x'", data.JSON, tmp .. "/field.json", { field = "x" })
+  raises("bad.json: ", data.JSON, write("bad.json", "[1, 2"))
+end
+
 do -- MosaicML's shards
   local set = data.MDS(folder .. "mds")
   assert(#set == 41)
