@@ -19,7 +19,7 @@ local FORMATS <const> = {
   webdataset = "accel.data.webdataset", tfrecord = "accel.data.tfrecord",
 }
 
---- example: local set = accel.data.ShardStream("jsonl", "no such file") return (pcall(set.iterate, set, 0, 0)) --> false
+--- example: return (pcall(accel.data.ShardStream, "csv", "a.csv")) --> false
 ---@class accel.data.ShardStream : accel.data.IterableDataset
 ---@field format string
 ---@field paths string[]
