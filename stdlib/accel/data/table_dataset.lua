@@ -8,6 +8,7 @@ local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local shard_paths = require "accel.data.shard_paths"
 
+--- example: accel.data.Parquet.get == accel.data.TableDataset.get --> true
 ---@class accel.data.TableDataset : accel.data.Dataset
 ---@field paths string[]
 ---@field columns {name: string, type: string, nullable: boolean}[] as in the first file
