@@ -551,6 +551,23 @@ function accel.amin(x, dim, keepdim) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean}): accel.Tensor
 function Tensor:amin(dim, keepdim) end
 
+---the smallest and the largest element of x, over all of it or along dim.
+---@param x accel.Tensor
+---@param dim? integer
+---@param keepdim? boolean default false
+---@return accel.Tensor min
+---@return accel.Tensor max
+---@overload fun(x: accel.Tensor, opts: {dim?: integer, keepdim?: boolean}): accel.Tensor, accel.Tensor
+function accel.aminmax(x, dim, keepdim) end
+
+---the smallest and the largest element of x, over all of it or along dim.
+---@param dim? integer
+---@param keepdim? boolean default false
+---@return accel.Tensor min
+---@return accel.Tensor max
+---@overload fun(self: accel.Tensor, opts: {dim?: integer, keepdim?: boolean}): accel.Tensor, accel.Tensor
+function Tensor:aminmax(dim, keepdim) end
+
 ---a list of gradients multiplied by one number in a single pass, which also checks whether all of them are then finite.
 ---@param grads accel.Tensor[]
 ---@param found_inf accel.Tensor
@@ -1004,19 +1021,34 @@ function accel.batch_norm(x, running_mean, running_var, weight, bias, training, 
 ---@overload fun(self: accel.Tensor, opts: {running_mean?: accel.Tensor, running_var?: accel.Tensor, weight?: accel.Tensor, bias?: accel.Tensor, training?: boolean, momentum?: number, eps?: number}): accel.Tensor
 function Tensor:batch_norm(running_mean, running_var, weight, bias, training, momentum, eps) end
 
----x := 1 with probability p, else 0, independently.
+---1 with the probability that the element of x is, else 0, independently.
 ---@param x accel.Tensor
----@param p? number default 0.5
+---@param p? number
 ---@param generator? accel.Generator
 ---@return accel.Tensor
 ---@overload fun(x: accel.Tensor, opts: {p?: number, generator?: accel.Generator}): accel.Tensor
-function accel.bernoulli_(x, p, generator) end
+function accel.bernoulli(x, p, generator) end
 
----x := 1 with probability p, else 0, independently.
----@param p? number default 0.5
+---1 with the probability that the element of x is, else 0, independently.
+---@param p? number
 ---@param generator? accel.Generator
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {p?: number, generator?: accel.Generator}): accel.Tensor
+function Tensor:bernoulli(p, generator) end
+
+---x := 1 with probability p, else 0, independently.
+---@param x accel.Tensor
+---@param p? accel.Tensor|number|boolean
+---@param generator? accel.Generator
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {p?: accel.Tensor|number|boolean, generator?: accel.Generator}): accel.Tensor
+function accel.bernoulli_(x, p, generator) end
+
+---x := 1 with probability p, else 0, independently.
+---@param p? accel.Tensor|number|boolean
+---@param generator? accel.Generator
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {p?: accel.Tensor|number|boolean, generator?: accel.Generator}): accel.Tensor
 function Tensor:bernoulli_(p, generator) end
 
 ---l = -weight * (target ln input + (1 - target) ln(1 - input)) of probabilities, logarithms no less than -100.
@@ -1198,6 +1230,11 @@ function accel.bitwise_xor_(x, other) end
 ---@return accel.Tensor
 function Tensor:bitwise_xor_(other) end
 
+---a matrix with the tensors along its diagonal and zeros elsewhere.
+---@param tensors accel.Tensor[]
+---@return accel.Tensor
+function accel.block_diag(tensors) end
+
 ---one update of a list of parameters by an optimizer whose states are 8-bit codes (quantize_dynamic's, in blocks of 256), as bitsandbytes does it (Dettmers and others, "8-bit Optimizers via Block-wise Quantization"): states are decoded, stepped in f32, and encoded again after the parameter took the exact values.
 ---@param params accel.Tensor[]
 ---@param grads accel.Tensor[]
@@ -1257,16 +1294,23 @@ function Tensor:bmm(mat2) end
 ---@param x accel.Tensor|number|boolean
 ---@param boundaries accel.Tensor
 ---@param right? boolean default false
+---@param out_int32? boolean default false
 ---@return accel.Tensor
----@overload fun(x: accel.Tensor|number|boolean, boundaries: accel.Tensor, opts: {right?: boolean}): accel.Tensor
-function accel.bucketize(x, boundaries, right) end
+---@overload fun(x: accel.Tensor|number|boolean, boundaries: accel.Tensor, opts: {right?: boolean, out_int32?: boolean}): accel.Tensor
+function accel.bucketize(x, boundaries, right, out_int32) end
 
 ---which of the intervals between ascending boundaries each element lies in: how many boundaries are below it, with right also those equal to it.
 ---@param boundaries accel.Tensor
 ---@param right? boolean default false
+---@param out_int32? boolean default false
 ---@return accel.Tensor
----@overload fun(self: accel.Tensor|number|boolean, boundaries: accel.Tensor, opts: {right?: boolean}): accel.Tensor
-function Tensor:bucketize(boundaries, right) end
+---@overload fun(self: accel.Tensor|number|boolean, boundaries: accel.Tensor, opts: {right?: boolean, out_int32?: boolean}): accel.Tensor
+function Tensor:bucketize(boundaries, right, out_int32) end
+
+---all choices of one element from each tensor, the last one changing fastest.
+---@param tensors accel.Tensor[]
+---@return accel.Tensor
+function accel.cartesian_prod(tensors) end
 
 ---y = x in another dtype (rounding to nearest even, floats truncate to integers, bool is x != 0), always a new tensor.
 ---@param x accel.Tensor
@@ -1299,6 +1343,23 @@ function accel.concat(tensors, dim) end
 ---@return accel.Tensor
 ---@overload fun(tensors: accel.Tensor[], opts: {dim?: integer}): accel.Tensor
 function accel.concatenate(tensors, dim) end
+
+---x := independent values from the Cauchy distribution of this median and half width sigma.
+---@param x accel.Tensor
+---@param median? number default 0
+---@param sigma? number default 1
+---@param generator? accel.Generator
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {median?: number, sigma?: number, generator?: accel.Generator}): accel.Tensor
+function accel.cauchy_(x, median, sigma, generator) end
+
+---x := independent values from the Cauchy distribution of this median and half width sigma.
+---@param median? number default 0
+---@param sigma? number default 1
+---@param generator? accel.Generator
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {median?: number, sigma?: number, generator?: accel.Generator}): accel.Tensor
+function Tensor:cauchy_(median, sigma, generator) end
 
 ---the p-norm distance of every row of x1 to every row of x2.
 ---@param x1 accel.Tensor
@@ -1358,6 +1419,11 @@ function accel.celu_(x, alpha) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {alpha?: number}): accel.Tensor
 function Tensor:celu_(alpha) end
+
+---the product of several matrices in the order that costs the fewest operations: multi_dot for matrices alone.
+---@param tensors accel.Tensor[]
+---@return accel.Tensor
+function accel.chain_matmul(tensors) end
 
 ---A = L L^T with lower triangular L, or A = U^T U with upper = true, for symmetric positive definite A.
 ---@param A accel.Tensor
@@ -1742,6 +1808,37 @@ function accel.copy_(x, src) end
 ---@return accel.Tensor
 function Tensor:copy_(src) end
 
+---y = the magnitude of x with the sign of other, that of a zero included.
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.copysign(x, other) end
+
+---y = the magnitude of x with the sign of other, that of a zero included.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:copysign(other) end
+
+---y = the magnitude of x with the sign of other, that of a zero included. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.copysign_(x, other) end
+
+---y = the magnitude of x with the sign of other, that of a zero included. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:copysign_(other) end
+
+---the correlation coefficients of the rows of x, each a variable, over its columns, cut to -1 .. 1.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.corrcoef(x) end
+
+---the correlation coefficients of the rows of x, each a variable, over its columns, cut to -1 .. 1.
+---@return accel.Tensor
+function Tensor:corrcoef() end
+
 ---y = cos x.
 ---@param x accel.Tensor
 ---@return accel.Tensor
@@ -1826,6 +1923,38 @@ function accel.count_nonzero(x, dim) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[]}): accel.Tensor
 function Tensor:count_nonzero(dim) end
+
+---the covariances of the rows of x, each a variable, over its columns, the observations: sum of w (x_i - mean_i) (x_j - mean_j) / divisor. w = fweights * aweights (1 if omitted).
+---@param x accel.Tensor
+---@param correction? integer default 1
+---@param fweights? accel.Tensor
+---@param aweights? accel.Tensor
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {correction?: integer, fweights?: accel.Tensor, aweights?: accel.Tensor}): accel.Tensor
+function accel.cov(x, correction, fweights, aweights) end
+
+---the covariances of the rows of x, each a variable, over its columns, the observations: sum of w (x_i - mean_i) (x_j - mean_j) / divisor. w = fweights * aweights (1 if omitted).
+---@param correction? integer default 1
+---@param fweights? accel.Tensor
+---@param aweights? accel.Tensor
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {correction?: integer, fweights?: accel.Tensor, aweights?: accel.Tensor}): accel.Tensor
+function Tensor:cov(correction, fweights, aweights) end
+
+---the vector product of x and other along dim, which has 3 elements.
+---@param x accel.Tensor
+---@param other accel.Tensor
+---@param dim? integer
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, other: accel.Tensor, opts: {dim?: integer}): accel.Tensor
+function accel.cross(x, other, dim) end
+
+---the vector product of x and other along dim, which has 3 elements.
+---@param other accel.Tensor
+---@param dim? integer
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, other: accel.Tensor, opts: {dim?: integer}): accel.Tensor
+function Tensor:cross(other, dim) end
 
 ---l[i] = sum over classes of w[c] * q[i,c] * (ln(sum of e^input[i]) - input[i,c]), from logits.
 ---@param input accel.Tensor
@@ -1957,6 +2086,41 @@ function accel.cumsum_(x, dim, dtype) end
 ---@overload fun(self: accel.Tensor, dim: integer, opts: {dtype?: accel.DType}): accel.Tensor
 function Tensor:cumsum_(dim, dtype) end
 
+---the integrals of y along dim from the first point to each of the others, by the trapezoidal rule, at points x or at distance dx.
+---@param y accel.Tensor
+---@param x? accel.Tensor
+---@param dx? accel.Tensor|number|boolean
+---@param dim? integer default -1
+---@return accel.Tensor
+---@overload fun(y: accel.Tensor, opts: {x?: accel.Tensor, dx?: accel.Tensor|number|boolean, dim?: integer}): accel.Tensor
+function accel.cumulative_trapezoid(y, x, dx, dim) end
+
+---the integrals of y along dim from the first point to each of the others, by the trapezoidal rule, at points x or at distance dx.
+---@param x? accel.Tensor
+---@param dx? accel.Tensor|number|boolean
+---@param dim? integer default -1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {x?: accel.Tensor, dx?: accel.Tensor|number|boolean, dim?: integer}): accel.Tensor
+function Tensor:cumulative_trapezoid(x, dx, dim) end
+
+---y = x pi / 180, degrees as radians.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.deg2rad(x) end
+
+---y = x pi / 180, degrees as radians.
+---@return accel.Tensor
+function Tensor:deg2rad() end
+
+---y = x pi / 180, degrees as radians. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.deg2rad_(x) end
+
+---y = x pi / 180, degrees as radians. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:deg2rad_() end
+
 ---the values that a quantised tensor stands for.
 ---@param q accel.Tensor
 ---@param dtype? accel.DType
@@ -2004,6 +2168,23 @@ function accel.diag(x, diagonal) end
 ---@overload fun(self: accel.Tensor, opts: {diagonal?: integer}): accel.Tensor
 function Tensor:diag(diagonal) end
 
+---matrices with the last dim of x on their diagonal `offset` (positive: above the main one), zeros elsewhere. dim1 and dim2 are the dims of the matrices in the result.
+---@param x accel.Tensor
+---@param offset? integer default 0
+---@param dim1? integer default -2
+---@param dim2? integer default -1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {offset?: integer, dim1?: integer, dim2?: integer}): accel.Tensor
+function accel.diag_embed(x, offset, dim1, dim2) end
+
+---matrices with the last dim of x on their diagonal `offset` (positive: above the main one), zeros elsewhere. dim1 and dim2 are the dims of the matrices in the result.
+---@param offset? integer default 0
+---@param dim1? integer default -2
+---@param dim2? integer default -1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {offset?: integer, dim1?: integer, dim2?: integer}): accel.Tensor
+function Tensor:diag_embed(offset, dim1, dim2) end
+
 ---the diagonal of two dims of x, which become one last dim. offset > 0: above the main diagonal, < 0: below.
 ---@param x accel.Tensor
 ---@param offset? integer default 0
@@ -2025,82 +2206,128 @@ function Tensor:diagonal(offset, dim1, dim2) end
 ---@param x accel.Tensor
 ---@param n? integer default 1
 ---@param dim? integer default -1
+---@param prepend? accel.Tensor
+---@param append? accel.Tensor
 ---@return accel.Tensor
----@overload fun(x: accel.Tensor, opts: {n?: integer, dim?: integer}): accel.Tensor
-function accel.diff(x, n, dim) end
+---@overload fun(x: accel.Tensor, opts: {n?: integer, dim?: integer, prepend?: accel.Tensor, append?: accel.Tensor}): accel.Tensor
+function accel.diff(x, n, dim, prepend, append) end
 
 ---differences of neighbours along dim, taken n times.
 ---@param n? integer default 1
 ---@param dim? integer default -1
+---@param prepend? accel.Tensor
+---@param append? accel.Tensor
 ---@return accel.Tensor
----@overload fun(self: accel.Tensor, opts: {n?: integer, dim?: integer}): accel.Tensor
-function Tensor:diff(n, dim) end
+---@overload fun(self: accel.Tensor, opts: {n?: integer, dim?: integer, prepend?: accel.Tensor, append?: accel.Tensor}): accel.Tensor
+function Tensor:diff(n, dim, prepend, append) end
+
+---y = the derivative of ln gamma(x). -inf at 0, NaN at negative integers.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.digamma(x) end
+
+---y = the derivative of ln gamma(x). -inf at 0, NaN at negative integers.
+---@return accel.Tensor
+function Tensor:digamma() end
+
+---y = the derivative of ln gamma(x). -inf at 0, NaN at negative integers. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.digamma_(x) end
+
+---y = the derivative of ln gamma(x). -inf at 0, NaN at negative integers. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:digamma_() end
 
 ---y = x / other, broadcast.
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
+---@param rounding_mode? "none"|"trunc"|"floor" default "none"
 ---@return accel.Tensor
-function accel.div(x, other) end
+---@overload fun(x: accel.Tensor|number|boolean, other: accel.Tensor|number|boolean, opts: {rounding_mode?: "none"|"trunc"|"floor"}): accel.Tensor
+function accel.div(x, other, rounding_mode) end
 
 ---y = x / other, broadcast.
 ---@param other accel.Tensor|number|boolean
+---@param rounding_mode? "none"|"trunc"|"floor" default "none"
 ---@return accel.Tensor
-function Tensor:div(other) end
+---@overload fun(self: accel.Tensor|number|boolean, other: accel.Tensor|number|boolean, opts: {rounding_mode?: "none"|"trunc"|"floor"}): accel.Tensor
+function Tensor:div(other, rounding_mode) end
 
 ---y = x / other, broadcast. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param other accel.Tensor|number|boolean
+---@param rounding_mode? "none"|"trunc"|"floor" default "none"
 ---@return accel.Tensor
-function accel.div_(x, other) end
+---@overload fun(x: accel.Tensor|number|boolean, other: accel.Tensor|number|boolean, opts: {rounding_mode?: "none"|"trunc"|"floor"}): accel.Tensor
+function accel.div_(x, other, rounding_mode) end
 
 ---y = x / other, broadcast. Writes into its first argument.
 ---@param other accel.Tensor|number|boolean
+---@param rounding_mode? "none"|"trunc"|"floor" default "none"
 ---@return accel.Tensor
-function Tensor:div_(other) end
+---@overload fun(self: accel.Tensor|number|boolean, other: accel.Tensor|number|boolean, opts: {rounding_mode?: "none"|"trunc"|"floor"}): accel.Tensor
+function Tensor:div_(other, rounding_mode) end
 
 ---Another name of div.
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
+---@param rounding_mode? "none"|"trunc"|"floor" default "none"
 ---@return accel.Tensor
-function accel.divide(x, other) end
+---@overload fun(x: accel.Tensor|number|boolean, other: accel.Tensor|number|boolean, opts: {rounding_mode?: "none"|"trunc"|"floor"}): accel.Tensor
+function accel.divide(x, other, rounding_mode) end
 
 ---Another name of div.
 ---@param other accel.Tensor|number|boolean
+---@param rounding_mode? "none"|"trunc"|"floor" default "none"
 ---@return accel.Tensor
-function Tensor:divide(other) end
+---@overload fun(self: accel.Tensor|number|boolean, other: accel.Tensor|number|boolean, opts: {rounding_mode?: "none"|"trunc"|"floor"}): accel.Tensor
+function Tensor:divide(other, rounding_mode) end
 
 ---Another name of div. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param other accel.Tensor|number|boolean
+---@param rounding_mode? "none"|"trunc"|"floor" default "none"
 ---@return accel.Tensor
-function accel.divide_(x, other) end
+---@overload fun(x: accel.Tensor|number|boolean, other: accel.Tensor|number|boolean, opts: {rounding_mode?: "none"|"trunc"|"floor"}): accel.Tensor
+function accel.divide_(x, other, rounding_mode) end
 
 ---Another name of div. Writes into its first argument.
 ---@param other accel.Tensor|number|boolean
+---@param rounding_mode? "none"|"trunc"|"floor" default "none"
 ---@return accel.Tensor
-function Tensor:divide_(other) end
+---@overload fun(self: accel.Tensor|number|boolean, other: accel.Tensor|number|boolean, opts: {rounding_mode?: "none"|"trunc"|"floor"}): accel.Tensor
+function Tensor:divide_(other, rounding_mode) end
 
 ---Another name of div.
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
+---@param rounding_mode? "none"|"trunc"|"floor" default "none"
 ---@return accel.Tensor
-function accel.true_divide(x, other) end
+---@overload fun(x: accel.Tensor|number|boolean, other: accel.Tensor|number|boolean, opts: {rounding_mode?: "none"|"trunc"|"floor"}): accel.Tensor
+function accel.true_divide(x, other, rounding_mode) end
 
 ---Another name of div.
 ---@param other accel.Tensor|number|boolean
+---@param rounding_mode? "none"|"trunc"|"floor" default "none"
 ---@return accel.Tensor
-function Tensor:true_divide(other) end
+---@overload fun(self: accel.Tensor|number|boolean, other: accel.Tensor|number|boolean, opts: {rounding_mode?: "none"|"trunc"|"floor"}): accel.Tensor
+function Tensor:true_divide(other, rounding_mode) end
 
 ---Another name of div. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param other accel.Tensor|number|boolean
+---@param rounding_mode? "none"|"trunc"|"floor" default "none"
 ---@return accel.Tensor
-function accel.true_divide_(x, other) end
+---@overload fun(x: accel.Tensor|number|boolean, other: accel.Tensor|number|boolean, opts: {rounding_mode?: "none"|"trunc"|"floor"}): accel.Tensor
+function accel.true_divide_(x, other, rounding_mode) end
 
 ---Another name of div. Writes into its first argument.
 ---@param other accel.Tensor|number|boolean
+---@param rounding_mode? "none"|"trunc"|"floor" default "none"
 ---@return accel.Tensor
-function Tensor:true_divide_(other) end
+---@overload fun(self: accel.Tensor|number|boolean, other: accel.Tensor|number|boolean, opts: {rounding_mode?: "none"|"trunc"|"floor"}): accel.Tensor
+function Tensor:true_divide_(other, rounding_mode) end
 
 ---the sum of products of two vectors.
 ---@param x accel.Tensor
@@ -2207,6 +2434,15 @@ function accel.embedding_quantized(ids, weight, dtype) end
 ---@overload fun(self: accel.Tensor, weight: accel.Tensor, opts: {dtype?: accel.DType}): accel.Tensor
 function Tensor:embedding_quantized(weight, dtype) end
 
+---y = -x ln x, a term of the entropy. 0 at 0, -inf for negative x.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.entr(x) end
+
+---y = -x ln x, a term of the entropy. 0 at 0, -inf for negative x.
+---@return accel.Tensor
+function Tensor:entr() end
+
 ---y = x == other, true if x equals other.
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
@@ -2264,6 +2500,33 @@ function accel.erfc_(x) end
 ---y = 1 - erf(x), accurate to a few roundings of y itself even if erf(x) is nearly 1. Writes into its first argument.
 ---@return accel.Tensor
 function Tensor:erfc_() end
+
+---y = e^(x^2) erfc(x), which neither over- nor underflows for large x.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.erfcx(x) end
+
+---y = e^(x^2) erfc(x), which neither over- nor underflows for large x.
+---@return accel.Tensor
+function Tensor:erfcx() end
+
+---the inverse of erf.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.erfinv(x) end
+
+---the inverse of erf.
+---@return accel.Tensor
+function Tensor:erfinv() end
+
+---the inverse of erf. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.erfinv_(x) end
+
+---the inverse of erf. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:erfinv_() end
 
 ---y = e^x.
 ---@param x accel.Tensor
@@ -2352,6 +2615,21 @@ function accel.expm1_(x) end
 ---@return accel.Tensor
 function Tensor:expm1_() end
 
+---x := independent values from the exponential distribution of this rate, all above 0.
+---@param x accel.Tensor
+---@param lambd? number default 1
+---@param generator? accel.Generator
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {lambd?: number, generator?: accel.Generator}): accel.Tensor
+function accel.exponential_(x, lambd, generator) end
+
+---x := independent values from the exponential distribution of this rate, all above 0.
+---@param lambd? number default 1
+---@param generator? accel.Generator
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {lambd?: number, generator?: accel.Generator}): accel.Tensor
+function Tensor:exponential_(lambd, generator) end
+
 ---x := value everywhere.
 ---@param x accel.Tensor
 ---@param value number|boolean
@@ -2362,6 +2640,21 @@ function accel.fill_(x, value) end
 ---@param value number|boolean
 ---@return accel.Tensor
 function Tensor:fill_(value) end
+
+---x := x with fill_value on the main diagonal: where all positions are equal.
+---@param x accel.Tensor
+---@param fill_value number|boolean
+---@param wrap? boolean default false
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, fill_value: number|boolean, opts: {wrap?: boolean}): accel.Tensor
+function accel.fill_diagonal_(x, fill_value, wrap) end
+
+---x := x with fill_value on the main diagonal: where all positions are equal.
+---@param fill_value number|boolean
+---@param wrap? boolean default false
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, fill_value: number|boolean, opts: {wrap?: boolean}): accel.Tensor
+function Tensor:fill_diagonal_(fill_value, wrap) end
 
 ---dims start_dim to end_dim of x as one.
 ---@param x accel.Tensor
@@ -2404,6 +2697,17 @@ function accel.flip(x, dims) end
 ---@return accel.Tensor
 function Tensor:flip(dims) end
 
+---y = x ^ exponent, computed in f64 whatever the dtypes are.
+---@param x accel.Tensor|number|boolean
+---@param exponent accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.float_power(x, exponent) end
+
+---y = x ^ exponent, computed in f64 whatever the dtypes are.
+---@param exponent accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:float_power(exponent) end
+
 ---y = largest integer not above x.
 ---@param x accel.Tensor
 ---@return accel.Tensor
@@ -2443,6 +2747,28 @@ function accel.floor_divide_(x, other) end
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:floor_divide_(other) end
+
+---y = the larger of x and other, or the other one if one of them is NaN (maximum gives NaN then).
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.fmax(x, other) end
+
+---y = the larger of x and other, or the other one if one of them is NaN (maximum gives NaN then).
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:fmax(other) end
+
+---y = the smaller of x and other, or the other one if one of them is NaN (minimum gives NaN then).
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.fmin(x, other) end
+
+---y = the smaller of x and other, or the other one if one of them is NaN (minimum gives NaN then).
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:fmin(other) end
 
 ---y = x - other * trunc(x / other), with the sign of x, as C's fmod.
 ---@param x accel.Tensor|number|boolean
@@ -2551,6 +2877,17 @@ function accel.frac_(x) end
 ---@return accel.Tensor
 function Tensor:frac_() end
 
+---mantissa and exponent of x = mantissa 2^exponent with 1/2 <= |mantissa| < 1. 0, infinities and NaN have the exponent 0.
+---@param x accel.Tensor
+---@return accel.Tensor mantissa
+---@return accel.Tensor exponent
+function accel.frexp(x) end
+
+---mantissa and exponent of x = mantissa 2^exponent with 1/2 <= |mantissa| < 1. 0, infinities and NaN have the exponent 0.
+---@return accel.Tensor mantissa
+---@return accel.Tensor exponent
+function Tensor:frexp() end
+
 ---a new tensor of one value with the shape of x.
 ---@param x accel.Tensor
 ---@param value number|boolean
@@ -2601,6 +2938,28 @@ function accel.gaussian_nll_loss(input, target, var, full, eps, reduction) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, target: accel.Tensor, var: accel.Tensor, opts: {full?: boolean, eps?: number, reduction?: "none"|"mean"|"sum"}): accel.Tensor
 function Tensor:gaussian_nll_loss(target, var, full, eps, reduction) end
+
+---y = the greatest common divisor of |x| and |other|, 0 if both are 0.
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.gcd(x, other) end
+
+---y = the greatest common divisor of |x| and |other|, 0 if both are 0.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:gcd(other) end
+
+---y = the greatest common divisor of |x| and |other|, 0 if both are 0. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.gcd_(x, other) end
+
+---y = the greatest common divisor of |x| and |other|, 0 if both are 0. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:gcd_(other) end
 
 ---y = x >= other, true if x is at least other.
 ---@param x accel.Tensor|number|boolean
@@ -2658,6 +3017,21 @@ function accel.gelu(x, approximate) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {approximate?: "none"|"tanh"}): accel.Tensor
 function Tensor:gelu(approximate) end
+
+---x := independent numbers of trials up to the first success of probability p, from 1 on.
+---@param x accel.Tensor
+---@param p number
+---@param generator? accel.Generator
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, p: number, opts: {generator?: accel.Generator}): accel.Tensor
+function accel.geometric_(x, p, generator) end
+
+---x := independent numbers of trials up to the first success of probability p, from 1 on.
+---@param p number
+---@param generator? accel.Generator
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, p: number, opts: {generator?: accel.Generator}): accel.Tensor
+function Tensor:geometric_(p, generator) end
 
 ---y = a sigmoid(b) for the halves a and b of x along dim.
 ---@param x accel.Tensor
@@ -2833,6 +3207,28 @@ function accel.hardtanh_(x, min_val, max_val) end
 ---@overload fun(self: accel.Tensor, opts: {min_val?: number, max_val?: number}): accel.Tensor
 function Tensor:hardtanh_(min_val, max_val) end
 
+---y = 0 if x < 0, values if x is 0, 1 if x > 0.
+---@param x accel.Tensor
+---@param values accel.Tensor
+---@return accel.Tensor
+function accel.heaviside(x, values) end
+
+---y = 0 if x < 0, values if x is 0, 1 if x > 0.
+---@param values accel.Tensor
+---@return accel.Tensor
+function Tensor:heaviside(values) end
+
+---y = 0 if x < 0, values if x is 0, 1 if x > 0. Writes into its first argument.
+---@param x accel.Tensor
+---@param values accel.Tensor
+---@return accel.Tensor
+function accel.heaviside_(x, values) end
+
+---y = 0 if x < 0, values if x is 0, 1 if x > 0. Writes into its first argument.
+---@param values accel.Tensor
+---@return accel.Tensor
+function Tensor:heaviside_(values) end
+
 ---l = input if target is 1, max(0, margin - input) if it is -1: input is a distance.
 ---@param input accel.Tensor
 ---@param target accel.Tensor
@@ -2849,6 +3245,44 @@ function accel.hinge_embedding_loss(input, target, margin, reduction) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {margin?: number, reduction?: "none"|"mean"|"sum"}): accel.Tensor
 function Tensor:hinge_embedding_loss(target, margin, reduction) end
+
+---how many elements of x lie in each of `bins` intervals of equal length from min to max, the last one with its end.
+---@param x accel.Tensor
+---@param bins? integer default 100
+---@param min? number|boolean default 0
+---@param max? number|boolean default 0
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {bins?: integer, min?: number|boolean, max?: number|boolean}): accel.Tensor
+function accel.histc(x, bins, min, max) end
+
+---how many elements of x lie in each of `bins` intervals of equal length from min to max, the last one with its end.
+---@param bins? integer default 100
+---@param min? number|boolean default 0
+---@param max? number|boolean default 0
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {bins?: integer, min?: number|boolean, max?: number|boolean}): accel.Tensor
+function Tensor:histc(bins, min, max) end
+
+---the sum of the weights of the elements of x (1 each without weight) in each interval between neighbouring edges, the last one with its end.
+---@param x accel.Tensor
+---@param bins accel.Tensor|number|boolean
+---@param range? number[]
+---@param weight? accel.Tensor
+---@param density? boolean default false
+---@return accel.Tensor hist
+---@return accel.Tensor bin_edges
+---@overload fun(x: accel.Tensor, bins: accel.Tensor|number|boolean, opts: {range?: number[], weight?: accel.Tensor, density?: boolean}): accel.Tensor, accel.Tensor
+function accel.histogram(x, bins, range, weight, density) end
+
+---the sum of the weights of the elements of x (1 each without weight) in each interval between neighbouring edges, the last one with its end.
+---@param bins accel.Tensor|number|boolean
+---@param range? number[]
+---@param weight? accel.Tensor
+---@param density? boolean default false
+---@return accel.Tensor hist
+---@return accel.Tensor bin_edges
+---@overload fun(self: accel.Tensor, bins: accel.Tensor|number|boolean, opts: {range?: number[], weight?: accel.Tensor, density?: boolean}): accel.Tensor, accel.Tensor
+function Tensor:histogram(bins, range, weight, density) end
 
 ---tensors joined along the second dim.
 ---@param tensors accel.Tensor[]
@@ -2871,6 +3305,117 @@ function accel.huber_loss(input, target, reduction, delta) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {reduction?: "none"|"mean"|"sum", delta?: number}): accel.Tensor
 function Tensor:huber_loss(target, reduction, delta) end
+
+---y = sqrt(x^2 + other^2), the length of the hypotenuse, without overflow on the way.
+---@param x accel.Tensor
+---@param other accel.Tensor
+---@return accel.Tensor
+function accel.hypot(x, other) end
+
+---y = sqrt(x^2 + other^2), the length of the hypotenuse, without overflow on the way.
+---@param other accel.Tensor
+---@return accel.Tensor
+function Tensor:hypot(other) end
+
+---y = sqrt(x^2 + other^2), the length of the hypotenuse, without overflow on the way. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor
+---@return accel.Tensor
+function accel.hypot_(x, other) end
+
+---y = sqrt(x^2 + other^2), the length of the hypotenuse, without overflow on the way. Writes into its first argument.
+---@param other accel.Tensor
+---@return accel.Tensor
+function Tensor:hypot_(other) end
+
+---y = I_0(x), the modified Bessel function of the first kind of order 0.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.i0(x) end
+
+---y = I_0(x), the modified Bessel function of the first kind of order 0.
+---@return accel.Tensor
+function Tensor:i0() end
+
+---y = I_0(x), the modified Bessel function of the first kind of order 0. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.i0_(x) end
+
+---y = I_0(x), the modified Bessel function of the first kind of order 0. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:i0_() end
+
+---y = e^-|x| I_0(x), the modified Bessel function of order 0 without its growth.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.i0e(x) end
+
+---y = e^-|x| I_0(x), the modified Bessel function of order 0 without its growth.
+---@return accel.Tensor
+function Tensor:i0e() end
+
+---y = I_1(x), the modified Bessel function of the first kind of order 1.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.i1(x) end
+
+---y = I_1(x), the modified Bessel function of the first kind of order 1.
+---@return accel.Tensor
+function Tensor:i1() end
+
+---y = e^-|x| I_1(x), the modified Bessel function of order 1 without its growth.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.i1e(x) end
+
+---y = e^-|x| I_1(x), the modified Bessel function of order 1 without its growth.
+---@return accel.Tensor
+function Tensor:i1e() end
+
+---y = the lower regularised incomplete gamma function P(x, other): the probability that a gamma distributed number of shape x is below other.
+---@param x accel.Tensor
+---@param other accel.Tensor
+---@return accel.Tensor
+function accel.igamma(x, other) end
+
+---y = the lower regularised incomplete gamma function P(x, other): the probability that a gamma distributed number of shape x is below other.
+---@param other accel.Tensor
+---@return accel.Tensor
+function Tensor:igamma(other) end
+
+---y = the lower regularised incomplete gamma function P(x, other): the probability that a gamma distributed number of shape x is below other. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor
+---@return accel.Tensor
+function accel.igamma_(x, other) end
+
+---y = the lower regularised incomplete gamma function P(x, other): the probability that a gamma distributed number of shape x is below other. Writes into its first argument.
+---@param other accel.Tensor
+---@return accel.Tensor
+function Tensor:igamma_(other) end
+
+---y = the upper regularised incomplete gamma function Q(x, other) = 1 - P(x, other): the probability that a gamma distributed number of shape x is above other.
+---@param x accel.Tensor
+---@param other accel.Tensor
+---@return accel.Tensor
+function accel.igammac(x, other) end
+
+---y = the upper regularised incomplete gamma function Q(x, other) = 1 - P(x, other): the probability that a gamma distributed number of shape x is above other.
+---@param other accel.Tensor
+---@return accel.Tensor
+function Tensor:igammac(other) end
+
+---y = the upper regularised incomplete gamma function Q(x, other) = 1 - P(x, other): the probability that a gamma distributed number of shape x is above other. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor
+---@return accel.Tensor
+function accel.igammac_(x, other) end
+
+---y = the upper regularised incomplete gamma function Q(x, other) = 1 - P(x, other): the probability that a gamma distributed number of shape x is above other. Writes into its first argument.
+---@param other accel.Tensor
+---@return accel.Tensor
+function Tensor:igammac_(other) end
 
 ---the imaginary parts of complex numbers.
 ---@param x accel.Tensor
@@ -3032,6 +3577,27 @@ function accel.index_put_(x, indices, values, accumulate, dims) end
 ---@overload fun(self: accel.Tensor, indices: accel.Tensor[], values: accel.Tensor|number|boolean, opts: {accumulate?: boolean, dims?: integer|integer[]}): accel.Tensor
 function Tensor:index_put_(indices, values, accumulate, dims) end
 
+---x with the slices of source along dim joined to the slices of x that index names: their product, mean, largest or smallest one, together with the slice of x unless include_self is false.
+---@param x accel.Tensor
+---@param dim integer
+---@param index accel.Tensor
+---@param source accel.Tensor
+---@param reduce "prod"|"mean"|"amax"|"amin"
+---@param include_self? boolean default true
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, dim: integer, index: accel.Tensor, source: accel.Tensor, reduce: "prod"|"mean"|"amax"|"amin", opts: {include_self?: boolean}): accel.Tensor
+function accel.index_reduce(x, dim, index, source, reduce, include_self) end
+
+---x with the slices of source along dim joined to the slices of x that index names: their product, mean, largest or smallest one, together with the slice of x unless include_self is false.
+---@param dim integer
+---@param index accel.Tensor
+---@param source accel.Tensor
+---@param reduce "prod"|"mean"|"amax"|"amin"
+---@param include_self? boolean default true
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, dim: integer, index: accel.Tensor, source: accel.Tensor, reduce: "prod"|"mean"|"amax"|"amin", opts: {include_self?: boolean}): accel.Tensor
+function Tensor:index_reduce(dim, index, source, reduce, include_self) end
+
 ---the slices of x along dim that index names (from 0), in its order.
 ---@param x accel.Tensor
 ---@param dim integer
@@ -3142,16 +3708,18 @@ function Tensor:isfinite() end
 ---@param elements accel.Tensor|number|boolean
 ---@param test_elements accel.Tensor|number|boolean
 ---@param invert? boolean default false
+---@param assume_unique? boolean default false
 ---@return accel.Tensor
----@overload fun(elements: accel.Tensor|number|boolean, test_elements: accel.Tensor|number|boolean, opts: {invert?: boolean}): accel.Tensor
-function accel.isin(elements, test_elements, invert) end
+---@overload fun(elements: accel.Tensor|number|boolean, test_elements: accel.Tensor|number|boolean, opts: {invert?: boolean, assume_unique?: boolean}): accel.Tensor
+function accel.isin(elements, test_elements, invert, assume_unique) end
 
 ---which elements are among test_elements.
 ---@param test_elements accel.Tensor|number|boolean
 ---@param invert? boolean default false
+---@param assume_unique? boolean default false
 ---@return accel.Tensor
----@overload fun(self: accel.Tensor|number|boolean, test_elements: accel.Tensor|number|boolean, opts: {invert?: boolean}): accel.Tensor
-function Tensor:isin(test_elements, invert) end
+---@overload fun(self: accel.Tensor|number|boolean, test_elements: accel.Tensor|number|boolean, opts: {invert?: boolean, assume_unique?: boolean}): accel.Tensor
+function Tensor:isin(test_elements, invert, assume_unique) end
 
 ---y = true if x is infinite, of either sign.
 ---@param x accel.Tensor
@@ -3171,6 +3739,24 @@ function accel.isnan(x) end
 ---@return accel.Tensor
 function Tensor:isnan() end
 
+---y = whether x is -inf.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.isneginf(x) end
+
+---y = whether x is -inf.
+---@return accel.Tensor
+function Tensor:isneginf() end
+
+---y = whether x is +inf.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.isposinf(x) end
+
+---y = whether x is +inf.
+---@return accel.Tensor
+function Tensor:isposinf() end
+
 ---l = target (ln target - input) for an input of logarithms of probabilities, 0 if target is 0.
 ---@param input accel.Tensor
 ---@param target accel.Tensor
@@ -3187,6 +3773,25 @@ function accel.kl_div(input, target, reduction, log_target) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {reduction?: "none"|"mean"|"sum"|"batchmean", log_target?: boolean}): accel.Tensor
 function Tensor:kl_div(target, reduction, log_target) end
+
+---the k-th smallest element along dim, counted from 1, and its index (from 0, the first of equal ones).
+---@param x accel.Tensor
+---@param k integer
+---@param dim? integer default -1
+---@param keepdim? boolean default false
+---@return accel.Tensor values
+---@return accel.Tensor indices
+---@overload fun(x: accel.Tensor, k: integer, opts: {dim?: integer, keepdim?: boolean}): accel.Tensor, accel.Tensor
+function accel.kthvalue(x, k, dim, keepdim) end
+
+---the k-th smallest element along dim, counted from 1, and its index (from 0, the first of equal ones).
+---@param k integer
+---@param dim? integer default -1
+---@param keepdim? boolean default false
+---@return accel.Tensor values
+---@return accel.Tensor indices
+---@overload fun(self: accel.Tensor, k: integer, opts: {dim?: integer, keepdim?: boolean}): accel.Tensor, accel.Tensor
+function Tensor:kthvalue(k, dim, keepdim) end
 
 ---l = |input - target|, averaged over all elements, added up (sum) or kept (none).
 ---@param input accel.Tensor
@@ -3221,6 +3826,39 @@ function accel.layer_norm(x, normalized_shape, weight, bias, eps) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, normalized_shape: integer[], opts: {weight?: accel.Tensor, bias?: accel.Tensor, eps?: number}): accel.Tensor
 function Tensor:layer_norm(normalized_shape, weight, bias, eps) end
+
+---y = the least common multiple of |x| and |other|, 0 if one of them is 0.
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.lcm(x, other) end
+
+---y = the least common multiple of |x| and |other|, 0 if one of them is 0.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:lcm(other) end
+
+---y = the least common multiple of |x| and |other|, 0 if one of them is 0. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.lcm_(x, other) end
+
+---y = the least common multiple of |x| and |other|, 0 if one of them is 0. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:lcm_(other) end
+
+---y = x 2^other.
+---@param x accel.Tensor
+---@param other accel.Tensor
+---@return accel.Tensor
+function accel.ldexp(x, other) end
+
+---y = x 2^other.
+---@param other accel.Tensor
+---@return accel.Tensor
+function Tensor:ldexp(other) end
 
 ---y = x <= other, true if x is at most other.
 ---@param x accel.Tensor|number|boolean
@@ -3317,6 +3955,24 @@ function accel.lerp_(x, other, weight) end
 ---@param weight accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:lerp_(other, weight) end
+
+---y = ln |gamma(x)|.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.lgamma(x) end
+
+---y = ln |gamma(x)|.
+---@return accel.Tensor
+function Tensor:lgamma() end
+
+---y = ln |gamma(x)|. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.lgamma_(x) end
+
+---y = ln |gamma(x)|. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:lgamma_() end
 
 ---y = x weight^T + bias.
 ---@param x accel.Tensor
@@ -3461,6 +4117,32 @@ function accel.log2_(x) end
 ---@return accel.Tensor
 function Tensor:log2_() end
 
+---y = the logarithm of ndtr(x), exact far below 0 as well.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.log_ndtr(x) end
+
+---y = the logarithm of ndtr(x), exact far below 0 as well.
+---@return accel.Tensor
+function Tensor:log_ndtr() end
+
+---x := independent values whose logarithm is normally distributed with this mean and standard deviation.
+---@param x accel.Tensor
+---@param mean? number default 1
+---@param std? number default 2
+---@param generator? accel.Generator
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {mean?: number, std?: number, generator?: accel.Generator}): accel.Tensor
+function accel.log_normal_(x, mean, std, generator) end
+
+---x := independent values whose logarithm is normally distributed with this mean and standard deviation.
+---@param mean? number default 1
+---@param std? number default 2
+---@param generator? accel.Generator
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {mean?: number, std?: number, generator?: accel.Generator}): accel.Tensor
+function Tensor:log_normal_(mean, std, generator) end
+
 ---y = x - max - ln(sum of e^(x - max)) along dim.
 ---@param x accel.Tensor
 ---@param dim integer
@@ -3486,6 +4168,28 @@ function accel.logaddexp(x, other) end
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:logaddexp(other) end
+
+---y = log2(2^x + 2^other), without overflow.
+---@param x accel.Tensor
+---@param other accel.Tensor
+---@return accel.Tensor
+function accel.logaddexp2(x, other) end
+
+---y = log2(2^x + 2^other), without overflow.
+---@param other accel.Tensor
+---@return accel.Tensor
+function Tensor:logaddexp2(other) end
+
+---y = along dim, the logarithm of the sum of e^x up to and including each element, without overflow.
+---@param x accel.Tensor
+---@param dim integer
+---@return accel.Tensor
+function accel.logcumsumexp(x, dim) end
+
+---y = along dim, the logarithm of the sum of e^x up to and including each element, without overflow.
+---@param dim integer
+---@return accel.Tensor
+function Tensor:logcumsumexp(dim) end
 
 ---y = true if neither x nor other is 0 (NaN is not 0).
 ---@param x accel.Tensor|number|boolean
@@ -4010,6 +4714,23 @@ function accel.mm(x, mat2) end
 ---@return accel.Tensor
 function Tensor:mm(mat2) end
 
+---the most frequent element along dim, the smallest of several, and the index of its last occurrence (from 0).
+---@param x accel.Tensor
+---@param dim? integer default -1
+---@param keepdim? boolean default false
+---@return accel.Tensor values
+---@return accel.Tensor indices
+---@overload fun(x: accel.Tensor, opts: {dim?: integer, keepdim?: boolean}): accel.Tensor, accel.Tensor
+function accel.mode(x, dim, keepdim) end
+
+---the most frequent element along dim, the smallest of several, and the index of its last occurrence (from 0).
+---@param dim? integer default -1
+---@param keepdim? boolean default false
+---@return accel.Tensor values
+---@return accel.Tensor indices
+---@overload fun(self: accel.Tensor, opts: {dim?: integer, keepdim?: boolean}): accel.Tensor, accel.Tensor
+function Tensor:mode(dim, keepdim) end
+
 ---dims of x moved to other positions.
 ---@param x accel.Tensor
 ---@param source integer|integer[]
@@ -4190,6 +4911,17 @@ function accel.mv(x, vec) end
 ---@return accel.Tensor
 function Tensor:mv(vec) end
 
+---y = the logarithm of the multivariate gamma function of dimension p: p (p - 1) / 4 ln pi plus the sum of lgamma(x - j / 2) over j = 0 .. p - 1.
+---@param x accel.Tensor
+---@param p integer
+---@return accel.Tensor
+function accel.mvlgamma(x, p) end
+
+---y = the logarithm of the multivariate gamma function of dimension p: p (p - 1) / 4 ln pi plus the sum of lgamma(x - j / 2) over j = 0 .. p - 1.
+---@param p integer
+---@return accel.Tensor
+function Tensor:mvlgamma(p) end
+
 ---one NAdam update of a list of parameters in a single pass (Dozat: Adam with Nesterov's momentum, with PyTorch's arithmetic).
 ---@param params accel.Tensor[]
 ---@param grads accel.Tensor[]
@@ -4242,6 +4974,76 @@ function accel.nan_to_num_(x, nan, posinf, neginf) end
 ---@overload fun(self: accel.Tensor, opts: {nan?: number, posinf?: number, neginf?: number}): accel.Tensor
 function Tensor:nan_to_num_(nan, posinf, neginf) end
 
+---y = mean of the elements of x that are not NaN, over dim (all dims when none are given).
+---@param x accel.Tensor
+---@param dim? integer|integer[]
+---@param keepdim? boolean default false
+---@param dtype? accel.DType
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, dtype?: accel.DType}): accel.Tensor
+function accel.nanmean(x, dim, keepdim, dtype) end
+
+---y = mean of the elements of x that are not NaN, over dim (all dims when none are given).
+---@param dim? integer|integer[]
+---@param keepdim? boolean default false
+---@param dtype? accel.DType
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, dtype?: accel.DType}): accel.Tensor
+function Tensor:nanmean(dim, keepdim, dtype) end
+
+---the middle one of the elements of x that are not NaN in ascending order, the lower one of two.
+---@param x accel.Tensor
+---@param dim? integer
+---@param keepdim? boolean default false
+---@return accel.Tensor values
+---@return accel.Tensor? indices
+---@overload fun(x: accel.Tensor, opts: {dim?: integer, keepdim?: boolean}): accel.Tensor, accel.Tensor?
+function accel.nanmedian(x, dim, keepdim) end
+
+---the middle one of the elements of x that are not NaN in ascending order, the lower one of two.
+---@param dim? integer
+---@param keepdim? boolean default false
+---@return accel.Tensor values
+---@return accel.Tensor? indices
+---@overload fun(self: accel.Tensor, opts: {dim?: integer, keepdim?: boolean}): accel.Tensor, accel.Tensor?
+function Tensor:nanmedian(dim, keepdim) end
+
+---as quantile, of the elements of x that are not NaN.
+---@param x accel.Tensor
+---@param q accel.Tensor|number|boolean
+---@param dim? integer
+---@param keepdim? boolean default false
+---@param interpolation? "linear"|"lower"|"higher"|"midpoint"|"nearest" default "linear"
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, q: accel.Tensor|number|boolean, opts: {dim?: integer, keepdim?: boolean, interpolation?: "linear"|"lower"|"higher"|"midpoint"|"nearest"}): accel.Tensor
+function accel.nanquantile(x, q, dim, keepdim, interpolation) end
+
+---as quantile, of the elements of x that are not NaN.
+---@param q accel.Tensor|number|boolean
+---@param dim? integer
+---@param keepdim? boolean default false
+---@param interpolation? "linear"|"lower"|"higher"|"midpoint"|"nearest" default "linear"
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, q: accel.Tensor|number|boolean, opts: {dim?: integer, keepdim?: boolean, interpolation?: "linear"|"lower"|"higher"|"midpoint"|"nearest"}): accel.Tensor
+function Tensor:nanquantile(q, dim, keepdim, interpolation) end
+
+---y = sum of the elements of x that are not NaN, over dim (all dims when none are given).
+---@param x accel.Tensor
+---@param dim? integer|integer[]
+---@param keepdim? boolean default false
+---@param dtype? accel.DType
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, dtype?: accel.DType}): accel.Tensor
+function accel.nansum(x, dim, keepdim, dtype) end
+
+---y = sum of the elements of x that are not NaN, over dim (all dims when none are given).
+---@param dim? integer|integer[]
+---@param keepdim? boolean default false
+---@param dtype? accel.DType
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, dtype?: accel.DType}): accel.Tensor
+function Tensor:nansum(dim, keepdim, dtype) end
+
 ---`length` elements of x along dim, from start on.
 ---@param x accel.Tensor
 ---@param dim integer
@@ -4256,6 +5058,24 @@ function accel.narrow(x, dim, start, length) end
 ---@param length integer
 ---@return accel.Tensor
 function Tensor:narrow(dim, start, length) end
+
+---y = the normal distribution function, the probability that a standard normal number is below x.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.ndtr(x) end
+
+---y = the normal distribution function, the probability that a standard normal number is below x.
+---@return accel.Tensor
+function Tensor:ndtr() end
+
+---the inverse of ndtr: the number below which a standard normal one lies with probability x.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.ndtri(x) end
+
+---the inverse of ndtr: the number below which a standard normal one lies with probability x.
+---@return accel.Tensor
+function Tensor:ndtri() end
 
 ---y = x != other, true if x differs from other.
 ---@param x accel.Tensor|number|boolean
@@ -4355,6 +5175,28 @@ function accel.newton_schulz(x, coefficients, steps, eps, dtype) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {coefficients?: number[], steps?: integer, eps?: number, dtype?: accel.DType}): accel.Tensor
 function Tensor:newton_schulz(coefficients, steps, eps, dtype) end
+
+---y = the number of x's dtype next to x in the direction of other, other itself if they are equal.
+---@param x accel.Tensor
+---@param other accel.Tensor
+---@return accel.Tensor
+function accel.nextafter(x, other) end
+
+---y = the number of x's dtype next to x in the direction of other, other itself if they are equal.
+---@param other accel.Tensor
+---@return accel.Tensor
+function Tensor:nextafter(other) end
+
+---y = the number of x's dtype next to x in the direction of other, other itself if they are equal. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor
+---@return accel.Tensor
+function accel.nextafter_(x, other) end
+
+---y = the number of x's dtype next to x in the direction of other, other itself if they are equal. Writes into its first argument.
+---@param other accel.Tensor
+---@return accel.Tensor
+function Tensor:nextafter_(other) end
 
 ---l[i] = -weight[target[i]] input[i, target[i]] of logarithms of probabilities.
 ---@param input accel.Tensor
@@ -4522,6 +5364,19 @@ function accel.permute(x, dims) end
 ---@return accel.Tensor
 function Tensor:permute(dims) end
 
+---independent numbers from the Poisson distributions of these rates.
+---@param rates accel.Tensor
+---@param generator? accel.Generator
+---@return accel.Tensor
+---@overload fun(rates: accel.Tensor, opts: {generator?: accel.Generator}): accel.Tensor
+function accel.poisson(rates, generator) end
+
+---independent numbers from the Poisson distributions of these rates.
+---@param generator? accel.Generator
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {generator?: accel.Generator}): accel.Tensor
+function Tensor:poisson(generator) end
+
 ---l = e^input - target input, or with log_input = false input - target ln(input + eps). full adds Stirling's target ln target - target + ln(2 pi target) / 2 if target > 1.
 ---@param input accel.Tensor
 ---@param target accel.Tensor
@@ -4553,6 +5408,12 @@ function accel.polar(abs, angle) end
 ---@param angle accel.Tensor
 ---@return accel.Tensor
 function Tensor:polar(angle) end
+
+---y = derivative n of digamma(x).
+---@param n integer
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.polygamma(n, x) end
 
 ---y = x ^ exponent, broadcast.
 ---@param x accel.Tensor|number|boolean
@@ -4698,6 +5559,24 @@ function accel.quantize_int8(x) end
 ---@return accel.Tensor
 function Tensor:quantize_int8() end
 
+---y = x 180 / pi, radians as degrees.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.rad2deg(x) end
+
+---y = x 180 / pi, radians as degrees.
+---@return accel.Tensor
+function Tensor:rad2deg() end
+
+---y = x 180 / pi, radians as degrees. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.rad2deg_(x) end
+
+---y = x 180 / pi, radians as degrees. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:rad2deg_() end
+
 ---one RAdam update of a list of parameters in a single pass (Liu and others: Adam whose first steps are rectified, with PyTorch's arithmetic).
 ---@param params accel.Tensor[]
 ---@param grads accel.Tensor[]
@@ -4730,6 +5609,23 @@ function accel.randint_(x, low, high, generator) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, low: integer, high: integer, opts: {generator?: accel.Generator}): accel.Tensor
 function Tensor:randint_(low, high, generator) end
+
+---x := independent integers, each equally likely: from .. to - 1, or 0 .. n - 1 for random_(n).
+---@param x accel.Tensor
+---@param from? integer
+---@param to? integer
+---@param generator? accel.Generator
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {from?: integer, to?: integer, generator?: accel.Generator}): accel.Tensor
+function accel.random_(x, from, to, generator) end
+
+---x := independent integers, each equally likely: from .. to - 1, or 0 .. n - 1 for random_(n).
+---@param from? integer
+---@param to? integer
+---@param generator? accel.Generator
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {from?: integer, to?: integer, generator?: accel.Generator}): accel.Tensor
+function Tensor:random_(from, to, generator) end
 
 ---x := the numbers 0 .. n - 1 in random order, every order equally likely (Fisher and Yates).
 ---@param x accel.Tensor
@@ -4819,6 +5715,21 @@ function accel.remainder_(x, other) end
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:remainder_(other) end
+
+---x with each slice along dim whose p-norm is above maxnorm scaled down to it.
+---@param x accel.Tensor
+---@param p number|boolean
+---@param dim integer
+---@param maxnorm number|boolean
+---@return accel.Tensor
+function accel.renorm(x, p, dim, maxnorm) end
+
+---x with each slice along dim whose p-norm is above maxnorm scaled down to it.
+---@param p number|boolean
+---@param dim integer
+---@param maxnorm number|boolean
+---@return accel.Tensor
+function Tensor:renorm(p, dim, maxnorm) end
 
 ---each slice of x along dim repeated, the copies one after another.
 ---@param x accel.Tensor
@@ -4938,23 +5849,46 @@ function accel.rope(x, theta, interleaved, offset, positions, inv_freq, scaling,
 ---@overload fun(self: accel.Tensor, opts: {theta?: number, interleaved?: boolean, offset?: integer, positions?: accel.Tensor, inv_freq?: accel.Tensor, scaling?: "none"|"linear"|"llama3", scaling_factor?: number, low_freq_factor?: number, high_freq_factor?: number, original_max_position?: integer}): accel.Tensor
 function Tensor:rope(theta, interleaved, offset, positions, inv_freq, scaling, scaling_factor, low_freq_factor, high_freq_factor, original_max_position) end
 
----y = nearest integer, halves to the even one.
+---x turned k times by a quarter in the plane of two dims, from the first towards the second one.
 ---@param x accel.Tensor
+---@param k? integer default 1
+---@param dims? integer|integer[] default {1, 2}
 ---@return accel.Tensor
-function accel.round(x) end
+---@overload fun(x: accel.Tensor, opts: {k?: integer, dims?: integer|integer[]}): accel.Tensor
+function accel.rot90(x, k, dims) end
+
+---x turned k times by a quarter in the plane of two dims, from the first towards the second one.
+---@param k? integer default 1
+---@param dims? integer|integer[] default {1, 2}
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {k?: integer, dims?: integer|integer[]}): accel.Tensor
+function Tensor:rot90(k, dims) end
 
 ---y = nearest integer, halves to the even one.
+---@param x accel.Tensor
+---@param decimals? integer default 0
 ---@return accel.Tensor
-function Tensor:round() end
+---@overload fun(x: accel.Tensor, opts: {decimals?: integer}): accel.Tensor
+function accel.round(x, decimals) end
+
+---y = nearest integer, halves to the even one.
+---@param decimals? integer default 0
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {decimals?: integer}): accel.Tensor
+function Tensor:round(decimals) end
 
 ---y = nearest integer, halves to the even one. Writes into its first argument.
 ---@param x accel.Tensor
+---@param decimals? integer default 0
 ---@return accel.Tensor
-function accel.round_(x) end
+---@overload fun(x: accel.Tensor, opts: {decimals?: integer}): accel.Tensor
+function accel.round_(x, decimals) end
 
 ---y = nearest integer, halves to the even one. Writes into its first argument.
+---@param decimals? integer default 0
 ---@return accel.Tensor
-function Tensor:round_() end
+---@overload fun(self: accel.Tensor, opts: {decimals?: integer}): accel.Tensor
+function Tensor:round_(decimals) end
 
 ---one resilient-propagation update of a list of parameters in a single pass (Riedmiller and Braun, with PyTorch's arithmetic): a step size per element that grows while the sign of its gradient stays.
 ---@param params accel.Tensor[]
@@ -4987,6 +5921,21 @@ function accel.rsqrt_(x) end
 ---y = 1 / sqrt x. Writes into its first argument.
 ---@return accel.Tensor
 function Tensor:rsqrt_() end
+
+---y = other - alpha x, sub with its operands exchanged.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@param alpha? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, other: accel.Tensor|number|boolean, opts: {alpha?: number|boolean}): accel.Tensor
+function accel.rsub(x, other, alpha) end
+
+---y = other - alpha x, sub with its operands exchanged.
+---@param other accel.Tensor|number|boolean
+---@param alpha? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, other: accel.Tensor|number|boolean, opts: {alpha?: number|boolean}): accel.Tensor
+function Tensor:rsub(other, alpha) end
 
 ---softmax(scale query key^T + mask) value, without a matrix of all pairs in memory.
 ---@param query accel.Tensor
@@ -5098,20 +6047,47 @@ function accel.scatter_add_(x, dim, index, src) end
 ---@return accel.Tensor
 function Tensor:scatter_add_(dim, index, src) end
 
----the index (from 0) at which each value would be inserted into an ascending sequence to keep it sorted: before equal elements, with right after them.
+---x with the elements of src joined to the positions that index names along dim: their sum, product, mean, largest or smallest one, together with the element of x unless include_self is false.
+---@param x accel.Tensor
+---@param dim integer
+---@param index accel.Tensor
+---@param src accel.Tensor
+---@param reduce "sum"|"prod"|"mean"|"amax"|"amin"
+---@param include_self? boolean default true
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, dim: integer, index: accel.Tensor, src: accel.Tensor, reduce: "sum"|"prod"|"mean"|"amax"|"amin", opts: {include_self?: boolean}): accel.Tensor
+function accel.scatter_reduce(x, dim, index, src, reduce, include_self) end
+
+---x with the elements of src joined to the positions that index names along dim: their sum, product, mean, largest or smallest one, together with the element of x unless include_self is false.
+---@param dim integer
+---@param index accel.Tensor
+---@param src accel.Tensor
+---@param reduce "sum"|"prod"|"mean"|"amax"|"amin"
+---@param include_self? boolean default true
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, dim: integer, index: accel.Tensor, src: accel.Tensor, reduce: "sum"|"prod"|"mean"|"amax"|"amin", opts: {include_self?: boolean}): accel.Tensor
+function Tensor:scatter_reduce(dim, index, src, reduce, include_self) end
+
+---the index (from 0) at which each value would be inserted into an ascending sequence to keep it sorted: before equal elements, with right (or side = "right") after them.
 ---@param sorted_sequence accel.Tensor
 ---@param values accel.Tensor|number|boolean
 ---@param right? boolean default false
+---@param out_int32? boolean default false
+---@param side? "left"|"right"
+---@param sorter? accel.Tensor
 ---@return accel.Tensor
----@overload fun(sorted_sequence: accel.Tensor, values: accel.Tensor|number|boolean, opts: {right?: boolean}): accel.Tensor
-function accel.searchsorted(sorted_sequence, values, right) end
+---@overload fun(sorted_sequence: accel.Tensor, values: accel.Tensor|number|boolean, opts: {right?: boolean, out_int32?: boolean, side?: "left"|"right", sorter?: accel.Tensor}): accel.Tensor
+function accel.searchsorted(sorted_sequence, values, right, out_int32, side, sorter) end
 
----the index (from 0) at which each value would be inserted into an ascending sequence to keep it sorted: before equal elements, with right after them.
+---the index (from 0) at which each value would be inserted into an ascending sequence to keep it sorted: before equal elements, with right (or side = "right") after them.
 ---@param values accel.Tensor|number|boolean
 ---@param right? boolean default false
+---@param out_int32? boolean default false
+---@param side? "left"|"right"
+---@param sorter? accel.Tensor
 ---@return accel.Tensor
----@overload fun(self: accel.Tensor, values: accel.Tensor|number|boolean, opts: {right?: boolean}): accel.Tensor
-function Tensor:searchsorted(values, right) end
+---@overload fun(self: accel.Tensor, values: accel.Tensor|number|boolean, opts: {right?: boolean, out_int32?: boolean, side?: "left"|"right", sorter?: accel.Tensor}): accel.Tensor
+function Tensor:searchsorted(values, right, out_int32, side, sorter) end
 
 ---the slice of x at one index along dim, without that dim.
 ---@param x accel.Tensor
@@ -5230,6 +6206,15 @@ function accel.sign_(x) end
 ---@return accel.Tensor
 function Tensor:sign_() end
 
+---y = whether the sign bit of x is set: true for negative numbers, -0 and NaN with that bit.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.signbit(x) end
+
+---y = whether the sign bit of x is set: true for negative numbers, -0 and NaN with that bit.
+---@return accel.Tensor
+function Tensor:signbit() end
+
 ---y = x sigmoid(x).
 ---@param x accel.Tensor
 ---@return accel.Tensor
@@ -5265,6 +6250,24 @@ function accel.sin_(x) end
 ---y = sin x. Writes into its first argument.
 ---@return accel.Tensor
 function Tensor:sin_() end
+
+---y = sin(pi x) / (pi x), and 1 at 0.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.sinc(x) end
+
+---y = sin(pi x) / (pi x), and 1 at 0.
+---@return accel.Tensor
+function Tensor:sinc() end
+
+---y = sin(pi x) / (pi x), and 1 at 0. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.sinc_(x) end
+
+---y = sin(pi x) / (pi x), and 1 at 0. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:sinc_() end
 
 ---y = (e^x - e^-x) / 2, accurate near 0.
 ---@param x accel.Tensor
@@ -5585,18 +6588,41 @@ function accel.stack(tensors, dim) end
 ---@param x accel.Tensor
 ---@param dim? integer|integer[]
 ---@param keepdim? boolean default false
----@param correction? number|boolean default 1
+---@param correction? number|boolean
+---@param unbiased? boolean
 ---@return accel.Tensor
----@overload fun(x: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, correction?: number|boolean}): accel.Tensor
-function accel.std(x, dim, keepdim, correction) end
+---@overload fun(x: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, correction?: number|boolean, unbiased?: boolean}): accel.Tensor
+function accel.std(x, dim, keepdim, correction, unbiased) end
 
 ---y = the root of var: sqrt(sum of (x - mean)^2 / (n - correction)) over dim (all dims when none are given).
 ---@param dim? integer|integer[]
 ---@param keepdim? boolean default false
----@param correction? number|boolean default 1
+---@param correction? number|boolean
+---@param unbiased? boolean
 ---@return accel.Tensor
----@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, correction?: number|boolean}): accel.Tensor
-function Tensor:std(dim, keepdim, correction) end
+---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, correction?: number|boolean, unbiased?: boolean}): accel.Tensor
+function Tensor:std(dim, keepdim, correction, unbiased) end
+
+---the standard deviation of x over dim (all dims when none are given), as std gives it, and the mean.
+---@param x accel.Tensor
+---@param dim? integer|integer[]
+---@param keepdim? boolean default false
+---@param correction? number|boolean
+---@param unbiased? boolean
+---@return accel.Tensor std
+---@return accel.Tensor mean
+---@overload fun(x: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, correction?: number|boolean, unbiased?: boolean}): accel.Tensor, accel.Tensor
+function accel.std_mean(x, dim, keepdim, correction, unbiased) end
+
+---the standard deviation of x over dim (all dims when none are given), as std gives it, and the mean.
+---@param dim? integer|integer[]
+---@param keepdim? boolean default false
+---@param correction? number|boolean
+---@param unbiased? boolean
+---@return accel.Tensor std
+---@return accel.Tensor mean
+---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, correction?: number|boolean, unbiased?: boolean}): accel.Tensor, accel.Tensor
+function Tensor:std_mean(dim, keepdim, correction, unbiased) end
 
 ---y = x - alpha * other, broadcast.
 ---@param x accel.Tensor|number|boolean
@@ -5911,6 +6937,40 @@ function Tensor:swapdims(dim0, dim1) end
 ---@return accel.Tensor
 function Tensor:swapdims_(dim0, dim1) end
 
+---the integral of y along dim by the trapezoidal rule, at points x or at distance dx.
+---@param y accel.Tensor
+---@param x? accel.Tensor
+---@param dx? accel.Tensor|number|boolean
+---@param dim? integer default -1
+---@return accel.Tensor
+---@overload fun(y: accel.Tensor, opts: {x?: accel.Tensor, dx?: accel.Tensor|number|boolean, dim?: integer}): accel.Tensor
+function accel.trapezoid(y, x, dx, dim) end
+
+---the integral of y along dim by the trapezoidal rule, at points x or at distance dx.
+---@param x? accel.Tensor
+---@param dx? accel.Tensor|number|boolean
+---@param dim? integer default -1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {x?: accel.Tensor, dx?: accel.Tensor|number|boolean, dim?: integer}): accel.Tensor
+function Tensor:trapezoid(x, dx, dim) end
+
+---trapezoid under its older name: the integral of y along dim by the trapezoidal rule.
+---@param y accel.Tensor
+---@param x? accel.Tensor
+---@param dx? accel.Tensor|number|boolean
+---@param dim? integer default -1
+---@return accel.Tensor
+---@overload fun(y: accel.Tensor, opts: {x?: accel.Tensor, dx?: accel.Tensor|number|boolean, dim?: integer}): accel.Tensor
+function accel.trapz(y, x, dx, dim) end
+
+---trapezoid under its older name: the integral of y along dim by the trapezoidal rule.
+---@param x? accel.Tensor
+---@param dx? accel.Tensor|number|boolean
+---@param dim? integer default -1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {x?: accel.Tensor, dx?: accel.Tensor|number|boolean, dim?: integer}): accel.Tensor
+function Tensor:trapz(x, dx, dim) end
+
 ---matrices with everything above a diagonal set to zero. diagonal 0 is the main one, positive ones lie above it.
 ---@param x accel.Tensor
 ---@param diagonal? integer default 0
@@ -6089,19 +7149,46 @@ function Tensor:uniform_(from, to, generator) end
 ---the distinct elements of x in ascending order, which of them each element of x is, and how often each occurs.
 ---@param x accel.Tensor
 ---@param dim? integer
+---@param sorted? boolean default true
+---@param return_inverse? boolean
+---@param return_counts? boolean
 ---@return accel.Tensor values
----@return accel.Tensor inverse
----@return accel.Tensor counts
----@overload fun(x: accel.Tensor, opts: {dim?: integer}): accel.Tensor, accel.Tensor, accel.Tensor
-function accel.unique(x, dim) end
+---@return accel.Tensor? inverse
+---@return accel.Tensor? counts
+---@overload fun(x: accel.Tensor, opts: {dim?: integer, sorted?: boolean, return_inverse?: boolean, return_counts?: boolean}): accel.Tensor, accel.Tensor?, accel.Tensor?
+function accel.unique(x, dim, sorted, return_inverse, return_counts) end
 
 ---the distinct elements of x in ascending order, which of them each element of x is, and how often each occurs.
 ---@param dim? integer
+---@param sorted? boolean default true
+---@param return_inverse? boolean
+---@param return_counts? boolean
 ---@return accel.Tensor values
----@return accel.Tensor inverse
----@return accel.Tensor counts
----@overload fun(self: accel.Tensor, opts: {dim?: integer}): accel.Tensor, accel.Tensor, accel.Tensor
-function Tensor:unique(dim) end
+---@return accel.Tensor? inverse
+---@return accel.Tensor? counts
+---@overload fun(self: accel.Tensor, opts: {dim?: integer, sorted?: boolean, return_inverse?: boolean, return_counts?: boolean}): accel.Tensor, accel.Tensor?, accel.Tensor?
+function Tensor:unique(dim, sorted, return_inverse, return_counts) end
+
+---x without the elements that equal the one before them, in the order of x.
+---@param x accel.Tensor
+---@param return_inverse? boolean
+---@param return_counts? boolean
+---@param dim? integer
+---@return accel.Tensor values
+---@return accel.Tensor? inverse
+---@return accel.Tensor? counts
+---@overload fun(x: accel.Tensor, opts: {return_inverse?: boolean, return_counts?: boolean, dim?: integer}): accel.Tensor, accel.Tensor?, accel.Tensor?
+function accel.unique_consecutive(x, return_inverse, return_counts, dim) end
+
+---x without the elements that equal the one before them, in the order of x.
+---@param return_inverse? boolean
+---@param return_counts? boolean
+---@param dim? integer
+---@return accel.Tensor values
+---@return accel.Tensor? inverse
+---@return accel.Tensor? counts
+---@overload fun(self: accel.Tensor, opts: {return_inverse?: boolean, return_counts?: boolean, dim?: integer}): accel.Tensor, accel.Tensor?, accel.Tensor?
+function Tensor:unique_consecutive(return_inverse, return_counts, dim) end
 
 ---x with a new dim of extent 1 at dim (at most one after the last).
 ---@param x accel.Tensor
@@ -6119,22 +7206,71 @@ function Tensor:unsqueeze(dim) end
 ---@return accel.Tensor
 function Tensor:unsqueeze_(dim) end
 
+---the powers of the elements of x as rows: n columns from the power n - 1 down to 0, with increasing from 0 up.
+---@param x accel.Tensor
+---@param n? integer
+---@param increasing? boolean default false
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {n?: integer, increasing?: boolean}): accel.Tensor
+function accel.vander(x, n, increasing) end
+
+---the powers of the elements of x as rows: n columns from the power n - 1 down to 0, with increasing from 0 up.
+---@param n? integer
+---@param increasing? boolean default false
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {n?: integer, increasing?: boolean}): accel.Tensor
+function Tensor:vander(n, increasing) end
+
 ---y = sum of (x - mean)^2 / (n - correction) over dim (all dims when none are given), with n elements under each output.
 ---@param x accel.Tensor
 ---@param dim? integer|integer[]
 ---@param keepdim? boolean default false
----@param correction? number|boolean default 1
+---@param correction? number|boolean
+---@param unbiased? boolean
 ---@return accel.Tensor
----@overload fun(x: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, correction?: number|boolean}): accel.Tensor
-function accel.var(x, dim, keepdim, correction) end
+---@overload fun(x: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, correction?: number|boolean, unbiased?: boolean}): accel.Tensor
+function accel.var(x, dim, keepdim, correction, unbiased) end
 
 ---y = sum of (x - mean)^2 / (n - correction) over dim (all dims when none are given), with n elements under each output.
 ---@param dim? integer|integer[]
 ---@param keepdim? boolean default false
----@param correction? number|boolean default 1
+---@param correction? number|boolean
+---@param unbiased? boolean
 ---@return accel.Tensor
----@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, correction?: number|boolean}): accel.Tensor
-function Tensor:var(dim, keepdim, correction) end
+---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, correction?: number|boolean, unbiased?: boolean}): accel.Tensor
+function Tensor:var(dim, keepdim, correction, unbiased) end
+
+---the variance of x over dim (all dims when none are given), as var gives it, and the mean.
+---@param x accel.Tensor
+---@param dim? integer|integer[]
+---@param keepdim? boolean default false
+---@param correction? number|boolean
+---@param unbiased? boolean
+---@return accel.Tensor var
+---@return accel.Tensor mean
+---@overload fun(x: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, correction?: number|boolean, unbiased?: boolean}): accel.Tensor, accel.Tensor
+function accel.var_mean(x, dim, keepdim, correction, unbiased) end
+
+---the variance of x over dim (all dims when none are given), as var gives it, and the mean.
+---@param dim? integer|integer[]
+---@param keepdim? boolean default false
+---@param correction? number|boolean
+---@param unbiased? boolean
+---@return accel.Tensor var
+---@return accel.Tensor mean
+---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, correction?: number|boolean, unbiased?: boolean}): accel.Tensor, accel.Tensor
+function Tensor:var_mean(dim, keepdim, correction, unbiased) end
+
+---y = sum of x_i other_i, the scalar product of two vectors: dot for real numbers.
+---@param x accel.Tensor
+---@param other accel.Tensor
+---@return accel.Tensor
+function accel.vdot(x, other) end
+
+---y = sum of x_i other_i, the scalar product of two vectors: dot for real numbers.
+---@param other accel.Tensor
+---@return accel.Tensor
+function Tensor:vdot(other) end
 
 ---the same elements under another shape, without copying.
 ---@param x accel.Tensor
@@ -6199,6 +7335,17 @@ function accel.where(cond, a, b) end
 ---@return accel.Tensor
 function Tensor:where(a, b) end
 
+---y = x ln(1 + other), and 0 if x is 0 and other is not NaN.
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.xlog1py(x, other) end
+
+---y = x ln(1 + other), and 0 if x is 0 and other is not NaN.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:xlog1py(other) end
+
 ---y = x ln(other), and 0 if x is 0 and other is not NaN.
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
@@ -6244,5 +7391,16 @@ function accel.zeros_like(x, dtype, device) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {dtype?: accel.DType, device?: string}): accel.Tensor
 function Tensor:zeros_like(dtype, device) end
+
+---y = the sum of (other + k)^-x over k >= 0, the zeta function of Hurwitz.
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.zeta(x, other) end
+
+---y = the sum of (other + k)^-x over k >= 0, the zeta function of Hurwitz.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:zeta(other) end
 
 return accel

@@ -9,7 +9,11 @@ local rows = {
   { "max and min with a dim are other functions in PyTorch", op = { "max.binary", "min.binary" }, what = "error", why = "Dimension out of range" },
   -- results
   { "all and any give bool: a 0 of u8 is true in Lua", op = { "all", "any" }, dtype = "u8", what = "result", why = "dtype bool" },
-  { "equal elements have no order: another index of the same value", op = "^topk", dtype = "16|^[iu]%d", what = "result 2|gradient" },
+  { "equal elements have no order: another index of the same value", op = "^topk|^kthvalue|^mode", dtype = "16|^[iu]%d|bool",
+    what = "result 2|gradient" },
+  { "weights are not read before the call: that would wait for the device", op = { "cov" }, what = "error", why = "cannot be negative" },
+  { "weights of f32 next to f64: PyTorch adds their gradients in f32 in another order", op = { "cov" }, dtype = "f64", what = "gradient [23]" },
+  { "the poles of polygamma: PyTorch's value there is finite", op = "polygamma", dtype = "^[iu]%d", what = "result 1", why = "is inf instead" },
   { "PyTorch divides by six with a constant of f32", op = { "nn.functional.hardsigmoid" }, dtype = "f64", what = "gradient" },
   { "a gradient that cancels to zero", op = { "nn.functional.layer_norm" }, dtype = "f32", what = "gradient", why = "instead of 0 " },
   { "PyTorch's Stirling term of a target of 0, which is left out of the loss, makes the gradient of the target NaN",
