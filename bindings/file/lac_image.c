@@ -139,8 +139,34 @@ static int read_file(lua_State *L) {
   return finish(L, S, p, p->bytes, n, &o, wants_info(L, 2));
 }
 
+/* core.encode(picture, "jpeg" or "png", quality or level) -> bytes */
+static int encode(lua_State *L) {
+  static const char *const formats[] = {"jpeg", "png", NULL};
+  lac_state *S = lac_get(L);
+  const ac_tensor *t = lac_check_tensor(L, S, 1, "picture");
+  const int which = luaL_checkoption(L, 2, NULL, formats);
+  const int64_t level = lac_check_int(L, S, 3, "level");
+  if (t->device->kind != AC_DEV_CPU)
+    return lac_argerror(L, S, AC_INVALID, NULL, 1, "picture", "expected tensor on the CPU");
+  image *p = new_image(L);
+  t = lac_check_tensor(L, S, 1, "picture"); /* making the box may run finalizers */
+  void *bytes;
+  size_t n;
+  ac_err e;
+  const int value = level < -1 || level > 1000 ? 1000 : (int)level;
+  const ac_status st = which == 0 ? ac_image_encode_jpeg(t, value, &bytes, &n, &e)
+                                  : ac_image_encode_png(t, value, &bytes, &n, &e);
+  p->bytes = bytes;
+  if (st != AC_OK) return lac_raise(L, S, &e);
+  lua_pushlstring(L, p->bytes, n);
+  free(p->bytes);
+  p->bytes = NULL;
+  return 1;
+}
+
 LAC_OPEN("accel.vision.core", image) {
-  static const luaL_Reg funcs[] = {{"decode", decode}, {"read", read_file}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {
+      {"decode", decode}, {"read", read_file}, {"encode", encode}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", image_close}, {"__close", image_close}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lac_new_class(L, S, IMAGE, metas, metas + 2);

@@ -15,7 +15,7 @@ local OTHER <const> = {
 local INTERNAL <const> = {
   shard = "FSDP and ZeRO: options of nn.parallel.FullyShardedDataParallel and of plugins, tests/stdlib/shard/options_test.lua",
   cli = "commands, whose options accel-run checks: tests/stdlib/cli",
-  elastic = "of the launcher", vision = "files of models", audio = "files of models",
+  elastic = "of the launcher",
 }
 --- Files of lua/meta: the stubs of C.
 local STUBS <const> = {

@@ -212,7 +212,7 @@ end
 -- Files of cases beside this one, by topic. Each returns a table of lists by op name.
 local topics = {
   "math", "shape", "map", "reduce", "matmul", "norm", "attention", "conv", "sort", "pick", "loss", "optim", "more",
-  "quant", "special", "statistics",
+  "quant", "complex", "special", "statistics",
 }
 
 function M.cases(info)

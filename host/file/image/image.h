@@ -5,6 +5,7 @@
  *   foreign.c  names for what is no picture
  *   bmp.c pnm.c                            readers of our own
  *   jpeg.c png.c webp.c gif.c tiff.c       one library each, loaded on first use
+ *   jpeg_write.c png_write.c               pictures to bytes
  * A reader sets the fields of its picture in open(), and in read() asks aci_image_row for the memory
  * of each row, fills it, and passes it on by aci_image_row_done. */
 #ifndef ACI_IMAGE_H

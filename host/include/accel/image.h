@@ -53,6 +53,14 @@ AC_API void ac_image_about(const ac_image *im, ac_image_info *info);
 AC_API ac_status ac_image_decode(ac_image *im, ac_tensor *dst, ac_err *e);
 AC_API void ac_image_close(ac_image *im); /* NULL is fine */
 
+/* The bytes of a JPEG (quality 1 to 100) or PNG file (level 0 to 9 of compression) with these pixels:
+ * u8, contiguous, [height, width, channels] on a host-readable device, of 1 or 3 channels (PNG: 1 to
+ * 4). *out is malloc'ed, the caller frees. INVALID, UNSUPPORTED. */
+AC_API ac_status ac_image_encode_jpeg(const ac_tensor *t, int quality, void **out, size_t *n,
+                                      ac_err *e);
+AC_API ac_status ac_image_encode_png(const ac_tensor *t, int level, void **out, size_t *n,
+                                     ac_err *e);
+
 #ifdef __cplusplus
 }
 #endif

@@ -49,7 +49,7 @@ end
 
 --- The samples in a string that holds a whole sound file, and the sample rate.
 --- example: accel.audio.decode("RIFF" .. string.pack("<I4", 37) .. "WAVEfmt " .. string.pack("<I4I2I2I4I4I2I2", 16, 1, 1, 8000, 8000, 1, 8)
----   .. "data" .. string.pack("<I4", 1) .. "\192") --> tensor([[0.5000]]), 8000
+---   .. "data" .. string.pack("<I4", 1) .. "\192") --> { { 0.5 } }, 8000
 ---@param bytes string
 ---@param opts? {frame_offset: integer?, num_frames: integer?, channels_first: boolean?}
 ---@return accel.Tensor samples

@@ -38,13 +38,16 @@ local KINDS <const> = {
 local IDLE <const> = { image_processor_type = true, feature_extractor_type = true, processor_class = true, data_format = true, device = true,
   return_tensors = true, input_data_format = true, disable_grouping = true, default_to_square = true, do_reduce_labels = false, do_pad = false }
 
+--- example: local p = accel.vision.ImageProcessor({ image_processor_type = "ViTImageProcessor", size = 4 }, "config")
+---   return p(accel.zeros({ 3, 8, 8 }, { dtype = "u8" })).pixel_values.shape --> {1, 3, 4, 4}
 ---@class accel.vision.ImageProcessor
 ---@field config table
 local ImageProcessor = class("accel.vision.ImageProcessor")
 
 local function size_of(path, name, v)
   if math.type(v) == "integer" then return { shortest_edge = v } end
-  local ok = type(v) == "table" and (math.type(v.height) == "integer" and math.type(v.width) == "integer" or math.type(v.shortest_edge) == "integer")
+  local function whole(name_of) return math.type(v[name_of]) == "integer" end
+  local ok = type(v) == "table" and (whole "height" and whole "width" or whole "shortest_edge")
   if not ok then raise("%s: %s must have height and width, or shortest_edge", path, name) end
   for _, n in next, v do
     if math.type(n) ~= "integer" or n < 1 or n > 1 << 16 then raise("%s: %s has %s; expected 1 to 65536", path, name, check.shown(n)) end
@@ -59,7 +62,9 @@ local function numbers(path, name, v)
   return ok and v or raise("%s: %s must be a list of numbers, got %s", path, name, check.shown(v))
 end
 
---- From the text of a configuration, as a table. path: for messages.
+---@param config table of a preprocessor_config.json
+---@param path string for messages
+---@param backend? string "torchvision" (default) or "pil"
 function ImageProcessor:init(config, path, backend)
   local name = tostring(config.image_processor_type or config.feature_extractor_type or "")
   local kind = name:gsub("Fast$", ""):gsub("Pil$", ""):gsub("ImageProcessor$", ""):gsub("FeatureExtractor$", "")
@@ -67,9 +72,10 @@ function ImageProcessor:init(config, path, backend)
   if not given then
     raise("%s: image_processor_type is '%s'; supported are ViT, DeiT, CLIP, Bit, Siglip and ConvNext", path, name)
   end
-  local c = { kind = kind, backend = backend, do_resize = true, do_rescale = true, do_normalize = true, do_center_crop = given.do_center_crop or false,
-    do_convert_rgb = given.do_convert_rgb or false, size = given.size, crop_size = given.crop_size, resample = given.resample,
-    rescale_factor = 1 / 255, image_mean = given.values.mean, image_std = given.values.std, crop_pct = given.crop_pct }
+  local c = { kind = kind, backend = backend or "torchvision", do_resize = true, do_rescale = true, do_normalize = true,
+    do_center_crop = given.do_center_crop or false, do_convert_rgb = given.do_convert_rgb or false,
+    size = given.size, crop_size = given.crop_size, resample = given.resample, rescale_factor = 1 / 255,
+    image_mean = given.values.mean, image_std = given.values.std, crop_pct = given.crop_pct }
   for key, value in next, config do
     if c[key] ~= nil and key ~= "kind" and key ~= "backend" then
       if type(c[key]) == "boolean" and type(value) ~= "boolean" then raise("%s: %s must be true or false", path, key) end

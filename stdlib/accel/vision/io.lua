@@ -6,10 +6,13 @@
 --- The content decides the format: JPEG, PNG, WebP, GIF, TIFF, BMP or PNM. All but the last two need the library of their format, which
 --- `accel-run env` lists. Samples are u8. Pictures of 16 bits are u16, and TIFF files may hold f32. CMYK has four channels, and 0 is no ink.
 --- The result is a view of pixels in the order of rows, columns and channels, as decoders write them.
+local accel = require "accel"
 local check = require "accel.util.check"
 local core = require "accel.vision.core"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
+local tensors = require "accel.util.tensors"
+local writer = require "accel.util.writer"
 
 local M = {}
 
@@ -81,5 +84,44 @@ end
 ---@return string? message
 ---@return string? code
 function M.image_info(path) return core.read(path, { info = true }) end
+
+local function encoded(who, picture, format, level)
+  if not tensors.is_tensor(picture) or #picture.shape ~= 3 or picture.dtype ~= "u8" then
+    raise("%s: expected a u8 tensor of shape [channels, height, width], got %s", who, check.shown(picture))
+  end
+  return core.encode(picture:permute({ 2, 3, 1 }):to("cpu"):contiguous(), format, level)
+end
+
+--- The bytes of a JPEG file with this picture, as a u8 tensor of rank 1.
+---@param input accel.Tensor u8 [1 or 3 channels, height, width]
+---@param quality? integer 1 to 100, 75 by default
+---@return accel.Tensor
+function M.encode_jpeg(input, quality) return accel.from_bytes(encoded("encode_jpeg", input, "jpeg", quality or 75), "u8") end
+
+--- The bytes of a PNG file with this picture, as a u8 tensor of rank 1.
+---@param input accel.Tensor u8 [1 to 4 channels, height, width]
+---@param compression_level? integer 0 to 9, 6 by default
+---@return accel.Tensor
+function M.encode_png(input, compression_level) return accel.from_bytes(encoded("encode_png", input, "png", compression_level or 6), "u8") end
+
+--- Writes a JPEG file, which is replaced whole. Returns true, or nil, message, code.
+---@param input accel.Tensor u8 [1 or 3 channels, height, width]
+---@param filename string
+---@param quality? integer 1 to 100, 75 by default
+---@return boolean? ok
+---@return string? message
+---@return string? code
+function M.write_jpeg(input, filename, quality) return writer.file(filename, encoded("write_jpeg", input, "jpeg", quality or 75)) end
+
+--- Writes a PNG file, which is replaced whole. Returns true, or nil, message, code.
+---@param input accel.Tensor u8 [1 to 4 channels, height, width]
+---@param filename string
+---@param compression_level? integer 0 to 9, 6 by default
+---@return boolean? ok
+---@return string? message
+---@return string? code
+function M.write_png(input, filename, compression_level)
+  return writer.file(filename, encoded("write_png", input, "png", compression_level or 6))
+end
 
 return M

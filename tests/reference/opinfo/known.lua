@@ -39,12 +39,15 @@ local rows = {
   { "refused: indices of u8", op = { "gather" }, what = "raises", why = "i64 or i32" },
   { "refused: gather, index_fill, index_copy and index_add of rank 0", op = { "gather", "index_fill", "index_copy", "index_add" },
     what = "raises", why = "rank 0|source of shape|takes an index|shape %(%)" },
-  { "refused: a value of index_fill that is a tensor", op = { "index_fill" }, what = "raises", why = "expected number" },
   { "refused: masks among the indices of index_put", op = { "index_put" }, what = "raises", why = "masks are taken" },
   { "refused: negative values of indices", op = { "take_along_dim" }, what = "raises", why = "count from 0" },
+  { "accel's gradients of a triangular factor are zero outside of the triangle that is read", op = { "cholesky_solve", "cholesky_inverse" },
+    what = "gradient" },
+  { "PyTorch's second derivative of a norm at zero is NaN", op = { "linalg.norm.subgradients_at_zero" }, what = "second", why = "instead of %-?nan" },
+  { "a result beyond f16 is infinite, PyTorch's NaN", op = { "matrix_exp" }, dtype = { "f16" }, why = "inf instead of %-?nan" },
   -- modules and optimizers
-  { "an option that accel does not have: it raises", op = { "MaxPool1d", "MaxPool2d" },
-    what = "constructor", why = "unknown option 'return_indices'" },
+  { "PyTorch returns the gradient by the logits of a log_softmax in front; accel's is the derivative by log_probs, as differences are",
+    op = { "CTCLoss", "nn.functional.ctc_loss" }, what = "gradient 1" },
   { "PyTorch keeps eta and mu of ASGD in f32", op = { "ASGD" }, what = "step", why = "bar" },
   { "products of bf16 summed in another order", op = { "Muon" }, what = "step", why = "bar" },
 }

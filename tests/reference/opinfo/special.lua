@@ -97,7 +97,6 @@ S.norm = function(a, k)
   if k.dtype then missing "option dtype of norm" end
   return accel.norm(a[1], { p = p, dim = dim(d), keepdim = a[4] or k.keepdim or false })
 end
-S["linalg.norm"] = false
 S["norm.nuc"] = false
 local function unbiased(name)
   return function(a, k)
@@ -272,4 +271,5 @@ end
 S["unfold"] = false -- of tensors: windows as a view
 S["nn.functional.upsample"] = lua(F.upsample)
 
+for name, fn in pairs(require "opinfo.linalg") do S[name] = fn end
 return S

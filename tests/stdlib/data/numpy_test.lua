@@ -53,7 +53,8 @@ same(mapped, view + 1)
 same(np.load(at "v.npy"), view:contiguous())
 
 -- the order and the byte order of others
-same(np.load(put("f.npy", npy("'>i2'", "True", "(2, 3)", string.pack(">i2i2i2i2i2i2", 1, 4, 2, 5, 3, 6)))), accel.tensor({ { 1, 2, 3 }, { 4, 5, 6 } }, { dtype = "i16" }))
+same(np.load(put("f.npy", npy("'>i2'", "True", "(2, 3)", string.pack(">i2i2i2i2i2i2", 1, 4, 2, 5, 3, 6)))),
+  accel.tensor({ { 1, 2, 3 }, { 4, 5, 6 } }, { dtype = "i16" }))
 same(np.load(put("d.npy", npy('"<f8"', "False", "(2L,)", string.pack("<dd", 1, -2), 2))), accel.tensor({ 1.0, -2.0 }, { dtype = "f64" }))
 same(np.load(put("u.npy", npy("'<u8'", "False", "()", string.pack("<I8", 7), 3))), accel.tensor(7, { dtype = "i64" }))
 local text = np.load(put("t.npy", npy("'<U2'", "True", "(2, 2)", string.pack("<I4I4I4I4I4I4I4I4", 97, 0, 98, 99, 100, 0, 0, 0))))
@@ -75,7 +76,8 @@ assert(np.savez(at "l.npz", { w, y }))
 same(np.load(at "l.npz").arr_1, y)
 local bytes = io.open(at "l.npz", "rb"):read "a"
 local place = bytes:find(w:contiguous():to_bytes(), 1, true)
-refused("l2.npz: entry 'arr_0.npy' does not match its checksum", np.load, put("l2.npz", bytes:sub(1, place - 1) .. "\1\2\3\4" .. bytes:sub(place + 4)))
+refused("l2.npz: entry 'arr_0.npy' does not match its checksum", np.load,
+  put("l2.npz", bytes:sub(1, place - 1) .. "\1\2\3\4" .. bytes:sub(place + 4)))
 refused("bytes stand before the archive", np.load, put("l3.npz", "PK\5\6" .. bytes))
 refused("l4.npz: it is not a zip archive", np.load, put("l4.npz", bytes:sub(1, -4)))
 

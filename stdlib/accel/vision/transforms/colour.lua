@@ -42,7 +42,8 @@ local function blend_table(value, alpha)
 end
 
 --- Luma of the red, green and blue channels (ITU-R 601).
---- example: accel.vision.transforms.functional.rgb_to_grayscale(accel.tensor({ { { 255 } }, { { 0 } }, { { 0 } } }, { dtype = "u8" })) --> { { { 76 } } }
+--- example: local F = accel.vision.transforms.functional
+---   return F.rgb_to_grayscale(accel.tensor({ { { 255 } }, { { 0 } }, { { 0 } } }, { dtype = "u8" })) --> { { { 76 } } }
 ---@param img accel.Tensor [..., 3 or 1, height, width]
 ---@param opts? {num_output_channels: integer?} 1 or 3 equal channels
 ---@return accel.Tensor

@@ -9,7 +9,8 @@ local M = {}
 
 --- Labels as rows of probabilities.
 local function rows(who, labels, num_classes, batch)
-  if not tensors.is_tensor(labels) or labels:size(1) ~= batch:size(1) then raise("%s: expected a label for each of %d pictures", who, batch:size(1)) end
+  local n = batch:size(1)
+  if not tensors.is_tensor(labels) or labels:size(1) ~= n then raise("%s: expected a label for each of %d pictures", who, n) end
   if #labels.shape == 2 then return labels:to "f32" end
   if not num_classes then raise("%s: labels of class numbers need num_classes", who) end
   return accel.one_hot(labels:to "i64", num_classes):to "f32"
