@@ -23,6 +23,8 @@ local home <const> = {
   -- positions and choices, derivatives, draws
   tril_indices = "indices", triu_indices = "indices", combinations = "indices", pdist = "indices",
   gradient = "derivatives", polygamma = "derivatives", normal = "draws", randint_like = "draws",
+  float_power_ = "inplace", ldexp_ = "inplace", renorm_ = "inplace", scatter_reduce_ = "inplace", index_reduce_ = "inplace",
+  polygamma_ = "inplace", mvlgamma_ = "inplace",
   -- making tensors
   as_tensor = "create", asarray = "create", scalar_tensor = "create", logspace = "create", fill = "create",
   to_dlpack = "create", empty_strided = "create", new_empty_strided = "create", empty_permuted = "create",
@@ -32,7 +34,8 @@ local home <const> = {
 local FUNCTIONS <const> = [[atleast_1d atleast_2d atleast_3d column_stack dstack broadcast_tensors broadcast_shapes unravel_index tensordot
   promote_types can_cast as_tensor asarray scalar_tensor logspace fill empty_strided empty_permuted to_dlpack result_type numel
   is_floating_point is_complex tril_indices triu_indices combinations pdist gradient normal randint_like]]
-local METHODS <const> = [[sum_to_size put_ addbmm_ addr_ type_as type byte char short is_shared is_pinned new_empty_strided ndimension polygamma]]
+local METHODS <const> = [[sum_to_size put_ addbmm_ addr_ type_as type byte char short is_shared is_pinned new_empty_strided ndimension polygamma
+  float_power_ renorm_ scatter_reduce_ index_reduce_ polygamma_ mvlgamma_]]
 
 local function set(text)
   local names = {}

@@ -94,6 +94,17 @@ for how in "sum prod mean amax amin".split():
 for how in "prod mean amax".split():
     case(TT + "index_reduce", f"x.index_reduce(0, z, w, '{how}', include_self=False)",
          f"x:index_reduce(1, z, w, '{how}', {{ include_self = false }})", x=f(3, 2), z=i(4, lo=0, hi=3), w=f(4, 2), grad=False)
+# in place, of ops that are made of others
+case("Tensor float_power_", "y.float_power_(2)", grad=False, x=f(2, 3))
+for name in "Tensor torch".split():
+    case(name + " ldexp_", "y.ldexp_(z)" if name == "Tensor" else "torch.ldexp_(y, z)", grad=False, x=f(2, 3), z=i(3))
+case("Tensor renorm_", "y.renorm_(2, 0, 1.0)", "y:renorm_(2, 1, 1.0)", grad=False, x=f(2, 3))
+case("Tensor scatter_reduce_", "y.scatter_reduce_(0, z, w, 'amax')", "y:scatter_reduce_(1, z, w, 'amax')", grad=False,
+     x=f(3, 2), z=i(4, 2, lo=0, hi=3), w=f(4, 2))
+case("Tensor index_reduce_", "y.index_reduce_(0, z, w, 'mean')", "y:index_reduce_(1, z, w, 'mean')", grad=False,
+     x=f(3, 2), z=i(4, lo=0, hi=3), w=f(4, 2))
+case("Tensor polygamma_", "y.polygamma_(1)", grad=False, tol=1e-8, x=pos(2, 3))
+case("Tensor mvlgamma_", "y.mvlgamma_(1)", grad=False, x=pos(2, 3))
 # draws
 for name, args in (("exponential_", "2.0"), ("cauchy_", ""), ("geometric_", "0.5"), ("log_normal_", ""), ("random_", "5")):
     case("Tensor " + name, f"y.{name}({args})", random=True, grad=False, x=f(5))
