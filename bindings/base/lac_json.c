@@ -1,4 +1,4 @@
-/* accel.json: decode(text [, {wide_integers =, nulls =, ordered =}]) and encode(value [, {pretty =}]).
+/* accel.json: decode(text [, {wide_integers =, nulls =, ordered =, records =}]) and encode(value [, {pretty =}]).
  *
  * Objects become tables with string keys, arrays tables that remember being arrays (metatable
  * accel.json.array), so that an empty one is written back as an array. null is dropped from
@@ -72,12 +72,13 @@ static void push_value(lua_State *L, const aci_json *v, bool keep, bool nulls, i
 }
 
 static int decode(lua_State *L) {
-  static const char *const names[] = {"wide_integers", "nulls", "ordered", NULL};
+  static const char *const names[] = {"wide_integers", "nulls", "ordered", "records", NULL};
   lac_state *S = lac_get(L);
   size_t n;
   const char *text = lac_check_string(L, S, 1, "text", &n);
   lac_opts o = lac_opts_open(L, S, 2, names);
-  aci_json_opts opts = ACI_JSON_TOKENIZER;
+  const bool records = lac_opt_bool(&o, "records", false);
+  aci_json_opts opts = records ? ACI_JSON_RECORDS : ACI_JSON_TOKENIZER;
   opts.wide_integers = lac_opt_bool(&o, "wide_integers", false);
   bool nulls = lac_opt_bool(&o, "nulls", false);
   int make = 0;

@@ -10,6 +10,7 @@
 #include "base/open_read.h"
 #include "base/visible.h"
 #include "bindings/core/lac.h"
+#include "bindings/file/open.h"
 
 static int close_stream(lua_State *L) {
   luaL_Stream *s = luaL_checkudata(L, 1, LUA_FILEHANDLE);
@@ -17,14 +18,14 @@ static int close_stream(lua_State *L) {
 }
 
 /* A file of Lua's io library that is still closed: whatever raises now, nothing is open. */
-static luaL_Stream *push_stream(lua_State *L) {
+luaL_Stream *lac_push_file(lua_State *L) {
   luaL_Stream *s = lua_newuserdatauv(L, sizeof *s, 0);
   s->closef = NULL;
   luaL_setmetatable(L, LUA_FILEHANDLE);
   return s;
 }
 
-static int fill_stream(lua_State *L, luaL_Stream *s, int fd, const char *mode, const char *path) {
+int lac_fill_file(lua_State *L, luaL_Stream *s, int fd, const char *mode, const char *path) {
   s->f = fdopen(fd, mode);
   if (s->f == NULL) {
     const int error = errno;
@@ -36,7 +37,7 @@ static int fill_stream(lua_State *L, luaL_Stream *s, int fd, const char *mode, c
   return 1;
 }
 
-static const char *path_arg(lua_State *L, lac_state *S, const char *who) {
+const char *lac_path_arg(lua_State *L, lac_state *S, const char *who) {
   size_t n;
   const char *path = lac_check_string(L, S, 1, "path", &n);
   char source[sizeof S->lib_dir + PATH_MAX];
@@ -52,12 +53,12 @@ static const char *path_arg(lua_State *L, lac_state *S, const char *who) {
  * of the error. Never waits. */
 static int open_read(lua_State *L) {
   lac_state *S = lac_get(L);
-  const char *path = path_arg(L, S, "open_read");
-  luaL_Stream *s = push_stream(L);
+  const char *path = lac_path_arg(L, S, "open_read");
+  luaL_Stream *s = lac_push_file(L);
   ac_err e;
   int fd;
   uint64_t bytes;
-  if (aci_open_read(path, &fd, &bytes, &e) == AC_OK) return fill_stream(L, s, fd, "rb", path);
+  if (aci_open_read(path, &fd, &bytes, &e) == AC_OK) return lac_fill_file(L, s, fd, "rb", path);
   lua_pushnil(L);
   lua_pushstring(L, e.msg);
   lua_pushinteger(L, e.code == AC_NOT_FOUND ? ENOENT : EIO);

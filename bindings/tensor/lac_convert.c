@@ -48,13 +48,13 @@ static void push_scalar(lua_State *L, ac_scalar s) {
   else lua_pushinteger(L, s.i);
 }
 
-/* A complex number is the table {re =, im =}. */
+/* A complex number is the table {real =, imag =}. */
 static void push_complex(lua_State *L, double re, double im) {
   lua_createtable(L, 0, 2);
   lua_pushnumber(L, re);
-  lua_setfield(L, -2, "re");
+  lua_setfield(L, -2, "real");
   lua_pushnumber(L, im);
-  lua_setfield(L, -2, "im");
+  lua_setfield(L, -2, "imag");
 }
 
 static void push_element(lua_State *L, ac_dtype d, const void *p) {
@@ -187,6 +187,10 @@ static void convert(lua_State *L, lac_state *S, ac_dtype dt, ac_device *d, bool 
     else if (aci_ctx_phantom(S->ctx, ACI_META_HOST, &d, &e) != AC_OK) lac_raise(L, S, &e);
   }
   bool same = dt == (ac_dtype)t->dtype && d == t->device;
+  if (aci_is_complex(t) && !ac_dtype_is_complex(dt) && dt != AC_BOOL) {
+    lua_warning(L, "to: the imaginary parts are dropped; use x:real() if that is meant", 0);
+    t = self_of(L, S);
+  }
   const ac_value v[3] = {{.kind = AC_T_TENSOR, .tensor = t},
                          {.kind = AC_T_DTYPE, .dtype = dt},
                          {.kind = AC_T_DEVICE, .device = d}};

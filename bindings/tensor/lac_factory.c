@@ -104,11 +104,11 @@ static bool leaf(nested *p, ac_scalar *s) {
   return true;
 }
 
-/* {re =, im =} on top, with either of the two. */
+/* {real =, imag =} on top, with either of the two. */
 static bool is_complex(nested *p, double *re, double *im) {
   lua_State *L = p->L;
   double *const to[2] = {re, im};
-  static const char *const name[2] = {"re", "im"};
+  static const char *const name[2] = {"real", "imag"};
   bool any = false;
   if (!lua_istable(L, -1) || lua_rawlen(L, -1) > 0) return false;
   for (int i = 0; i < 2; i++) {

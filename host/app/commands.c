@@ -32,6 +32,8 @@ const app_command_row app_commands[] = {
      "find out how to divide a model over N ranks, and write a configuration"},
     {"preprocess", "preprocess --input FILE ...", APP_TOOL, APP_ON_TENSORS, "preprocess",
      "convert texts to token ids in Megatron-LM's indexed format"},
+    {"data", "data ACTION ...", APP_TOOL, APP_ON_TENSORS, "data",
+     "inspect, convert and tokenize files of records: ls, head, stats, convert, tokenize"},
     {"generate", "generate DIR [PROMPT]", APP_TOOL, APP_ON_TENSORS, "generate",
      "generate text with a model folder: streaming, sampling, beams, chats"},
     {"gguf", "gguf ACTION ...", APP_TOOL, APP_ON_TENSORS, "gguf",

@@ -29,10 +29,15 @@ typedef struct aci_json_opts {
   int max_depth; /* open containers at once */
   /* integers outside int64 become doubles instead of errors: Hugging Face writes 1e30 as digits */
   bool wide_integers;
+  /* the rules of data sets: integers outside int64 become strings of their digits, and numbers beyond
+   * a double infinity, instead of errors */
+  bool records;
   /* (optional) filled when the text is refused. Untouched by errors of the event function */
   aci_json_fault *fault;
 } aci_json_opts;
 #define ACI_JSON_CONFIG ((aci_json_opts){.max_bytes = (size_t)64 << 20, .max_depth = 64})
+#define ACI_JSON_RECORDS \
+  ((aci_json_opts){.max_bytes = (size_t)1 << 30, .max_depth = 256, .records = true})
 #define ACI_JSON_TOKENIZER ((aci_json_opts){.max_bytes = (size_t)512 << 20, .max_depth = 64})
 
 /* ---- events ---- */

@@ -70,8 +70,8 @@ static ac_status event(void *user, const aci_json_event *ev, ac_err *e) {
       break;
     case ACI_JSON_STRING:
     case ACI_JSON_KEY: {
-      /* unescaped and with its NUL it is shorter than it was with its quotes: the buffer holds all
-       * of them */
+      /* unescaped and with its NUL it is shorter than it was with its quotes, and a number as text
+       * is as long as it was with what separates it: the buffer holds all of them */
       char *s = b->d->text + b->n_text;
       if (ev->len > 0) memcpy(s, ev->text, ev->len);
       s[ev->len] = '\0';
@@ -111,7 +111,7 @@ ac_status aci_json_parse(const char *text, size_t n, const aci_json_opts *opts, 
   builder b = {.d = calloc(1, sizeof *b.d),
                .open = malloc(((size_t)o.max_depth + 1) * sizeof *b.open)};
   ac_status st = AC_OK;
-  const bool strings = n > 0 && memchr(text, '"', n) != NULL;
+  const bool strings = n > 0 && (o.records || memchr(text, '"', n) != NULL);
   if (b.d == NULL || b.open == NULL || (strings && (b.d->text = malloc(n + 1)) == NULL)) {
     st = AC_FAIL(e, OOM, "JSON: out of memory");
     goto done;

@@ -259,6 +259,10 @@ static ac_status number(reader *r, aci_json_event *ev) {
     errno = 0;
     ev->i = strtoll(copy, NULL, 10);
     bool fits = errno != ERANGE;
+    if (!fits && r->opts.records) {
+      ev->type = ACI_JSON_STRING;
+      return AC_OK;
+    }
     if (!fits && !r->opts.wide_integers) {
       return refuse(r, ACI_JSON_BAD_NUMBER, at, "integer does not fit 64 bits");
     }
@@ -268,8 +272,9 @@ static ac_status number(reader *r, aci_json_event *ev) {
     ev->type = ACI_JSON_DOUBLE;
     ev->f = aci_strtod(copy, NULL);
   }
-  return isinf(ev->f) ? refuse(r, ACI_JSON_BAD_NUMBER, at, "number is too large for a double")
-                      : AC_OK;
+  return isinf(ev->f) && !r->opts.records
+             ? refuse(r, ACI_JSON_BAD_NUMBER, at, "number is too large for a double")
+             : AC_OK;
 }
 
 static bool word(reader *r, const char *w, size_t n) {

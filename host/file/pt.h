@@ -64,7 +64,7 @@ typedef struct aci_pt_dtype {
   const char *name, *storage; /* "float32", "FloatStorage". NULL: there is no storage class */
   int dtype;                  /* ac_dtype. -1: elements.h converts it */
   int bytes;                  /* of one element */
-  bool pairs;                 /* complex: two elements of our dtype */
+  bool pairs;                 /* complex: two elements of our dtype, or one of c64 or c128 */
 } aci_pt_dtype;
 /* Index into the table, -1 when there is none. ACI_PT_UNTYPED is UntypedStorage's. */
 enum { ACI_PT_UNTYPED = 0 };

@@ -31,8 +31,8 @@ static const aci_pt_dtype dtypes[] = {
     {"float8_e8m0fnu", NULL, -1, 1, false},
     {"float4_e2m1fn_x2", NULL, -1, 1, false},
     {"complex32", NULL, AC_F16, 4, true},
-    {"complex64", "ComplexFloatStorage", AC_F32, 8, true},
-    {"complex128", "ComplexDoubleStorage", AC_F64, 16, true},
+    {"complex64", "ComplexFloatStorage", AC_C64, 8, true},
+    {"complex128", "ComplexDoubleStorage", AC_C128, 16, true},
 };
 
 int aci_pt_dtype_find(const char *name, size_t n, bool of_storage) {
@@ -262,7 +262,7 @@ ac_status aci_pt_tensor_add(ac_pt *f, size_t at, ac_pt_tensor t, int dtype, int6
   t.has_dtype = d->dtype >= 0 || k != NULL;
   AC_TRY(check_bounds(f, at, &t, &f->storage[t.storage], d->bytes, e));
   if (t.has_dtype) t.dtype = k != NULL ? k->to : (ac_dtype)d->dtype;
-  if (d->pairs) AC_TRY(widen(f, at, &t, true, e));
+  if (d->pairs && !ac_dtype_is_complex(t.dtype)) AC_TRY(widen(f, at, &t, true, e));
   if (k != NULL && k->bits < 8 * d->bytes) AC_TRY(widen(f, at, &t, false, e));
   if (k != NULL) AC_TRY(converted(f, at, &t, k, e));
   if (t.dtype == AC_BOOL) f->storage[t.storage].has_bool = true;

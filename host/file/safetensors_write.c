@@ -55,6 +55,11 @@ static ac_status check(const char *path, const aci_st_item *v, int n, ac_err *e)
           e, INVALID,
           "%s: tensor '%s' is %s; only contiguous tensors that the host can read are written", path,
           name, aci_tensor_str(v[i].tensor, is, sizeof is));
+    if (aci_st_dtype_of((ac_dtype)v[i].tensor->dtype) == NULL)
+      return AC_FAIL(
+          e, UNSUPPORTED,
+          "%s: tensor '%s' is %s, which safetensors does not have; save view_as_real of it, or as .pt",
+          path, name, ac_dtype_name((ac_dtype)v[i].tensor->dtype));
     if (strlen(v[i].name) > ACI_ST_MAX_NAME || strcmp(v[i].name, "__metadata__") == 0)
       return AC_FAIL(e, INVALID, "%s: '%s' cannot be a tensor's name: %s", path, name,
                      v[i].name[0] == '_' ? "the format uses it" : "longer than 1024 bytes");

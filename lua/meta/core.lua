@@ -124,6 +124,54 @@ function accel.empty_quantized(quant_type, shape, opts) end
 ---@return accel.Tensor f32
 function accel.quant_map(quant_type) end
 
+-- ## Signals
+
+---A Hann window, half a cosine above 0.
+---example: accel.hann_window(4) --> { 0, 0.5, 1, 0.5 }
+---@param ... any window_length, periodic = true, dtype = "f32", device, requires_grad = false
+---@return accel.Tensor
+function accel.hann_window(...) end
+
+---A Hamming window.
+---example: accel.hamming_window(4) --> { 0.08, 0.54, 1, 0.54 }
+---@param ... any window_length, periodic = true, alpha = 0.54, beta = 0.46, dtype = "f32", device, requires_grad = false
+---@return accel.Tensor
+function accel.hamming_window(...) end
+
+---A Blackman window.
+---example: accel.blackman_window(1) --> { 1 }
+---@param ... any window_length, periodic = true, dtype = "f32", device, requires_grad = false
+---@return accel.Tensor
+function accel.blackman_window(...) end
+
+---A Bartlett window, a triangle.
+---example: accel.bartlett_window(4) --> { 0, 0.5, 1, 0.5 }
+---@param ... any window_length, periodic = true, dtype = "f32", device, requires_grad = false
+---@return accel.Tensor
+function accel.bartlett_window(...) end
+
+---A Kaiser window.
+---example: accel.kaiser_window(3, false, 0) --> { 1, 1, 1 }
+---@param ... any window_length, periodic = true, beta = 12, dtype = "f32", device, requires_grad = false
+---@return accel.Tensor
+function accel.kaiser_window(...) end
+
+---Transforms of the frames of a signal, (batch, samples) to (batch, frequencies, frames). Options: hop_length = n_fft // 4, win_length,
+---window (ones), center = true, pad_mode = "reflect", normalized = false, onesided, return_complex.
+---example: accel.stft(accel.ones(16), 8, { return_complex = true }).shape --> { 5, 9 }
+---@param input accel.Tensor
+---@param ... any n_fft, then the options, by position or in one table
+---@return accel.Tensor
+function accel.stft(input, ...) end
+
+---The signal of an stft. Options: hop_length = n_fft // 4, win_length, window (ones), center = true, normalized = false, onesided, length,
+---return_complex = false.
+---example: accel.istft(accel.stft(accel.ones(16), 8, { return_complex = true }), 8).shape --> { 16 }
+---@param input accel.Tensor
+---@param ... any n_fft, then the options, by position or in one table
+---@return accel.Tensor
+function accel.istft(input, ...) end
+
 -- ## Comparing
 
 ---Whether |x - other| <= atol + rtol * |other| everywhere; rtol = 1e-5, atol = 1e-8, equal_nan = false.
@@ -237,6 +285,18 @@ function accel.backward(outputs, gradients, opts) end
 ---@return accel.Tensor
 ---@overload fun(outputs: accel.Tensor|accel.Tensor[], inputs: accel.Tensor[], opts?: table): accel.Tensor[]
 function accel.grad(outputs, inputs, opts) end
+
+---x without history, a view of the same bytes.
+---example: accel.detach(accel.ones(1, { requires_grad = true })).requires_grad --> false
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.detach(x) end
+
+---Takes x out of its graph, in place: see Tensor:detach_.
+---example: local x = accel.ones(1, { requires_grad = true }) * 2 return accel.detach_(x).requires_grad --> false
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.detach_(x) end
 
 ---Nothing is recorded until the block ends: `local _ <close> = accel.no_grad()`, or accel.no_grad(f, ...) for the
 ---time of a call, whose results it returns.

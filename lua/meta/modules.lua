@@ -20,6 +20,8 @@
 ---@field amp table
 ---@field autograd table torch.autograd's names
 ---@field linalg table torch.linalg's names
+---@field fft table torch.fft's names
+---@field functional table torch.functional's names: functions of several ops, each also accel.NAME and most a method of tensors
 ---@field func table torch.func's names: transforms of functions
 ---@field deepspeed table DeepSpeed's names beside DeepSpeedPlugin: zero.Init, GatheredParameters, schedules
 ---@field parallel table one model over many ranks: meshes, plans of tensor parallelism, losses of shared-out classes

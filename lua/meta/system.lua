@@ -114,10 +114,11 @@ accel.json = {}
 
 ---The value of a JSON text: objects as tables by name, without their nulls, arrays as lists, with accel.json.null
 ---in place of null; nulls = true keeps them in objects too. ordered = true makes tables of accel.util.ordered: pairs,
----accel.json.encode and chat templates visit their members in the order of the text. A malformed text is nil, message, code.
+---accel.json.encode and chat templates visit their members in the order of the text. records = true applies the rules of data
+---sets: integers of more than 64 bits are text, and numbers beyond a double infinity. A malformed text is nil, message, code.
 ---example: accel.json.decode '{"a": [1, 2.5]}'.a --> { 1, 2.5 }
 ---@param text string
----@param opts? {wide_integers: boolean?, nulls: boolean?, ordered: boolean?}
+---@param opts? {wide_integers: boolean?, nulls: boolean?, ordered: boolean?, records: boolean?}
 ---@return any value
 ---@return string? message
 ---@return string? code

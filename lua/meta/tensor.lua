@@ -12,6 +12,26 @@
 ---@field is_leaf boolean not made by a recorded operation
 ---@field grad_fn string? the operation that made it
 ---@field quant_state accel.QuantState? of a quantised tensor (quantize_4bit and others): what its bytes stand for
+---@field T accel.Tensor a matrix with its dims swapped, a view; x:T() is the same, as for the next three
+---@field H accel.Tensor the conjugate transpose of a matrix
+---@field mT accel.Tensor the last two dims swapped, a view
+---@field mH accel.Tensor the conjugate transpose of the last two dims
+---@field data accel.Tensor the same bytes without history; assigning gives a leaf the memory of another tensor of its shape
+---@field itemsize integer bytes of an element
+---@field nbytes integer bytes of all elements
+---@field is_cpu boolean whether the bytes are in the CPU's memory
+---@field is_cuda boolean whether the bytes are on a CUDA device
+---@field is_meta boolean whether there are no bytes
+---@field retains_grad boolean whether backward keeps `grad` of this tensor, which is not a leaf
+---@field is_quantized boolean whether the bytes stand for other values (quant_state)
+---@field layout string "strided"
+---@field is_sparse boolean false, as the next six: accel has no such tensors and devices
+---@field is_sparse_csr boolean false
+---@field is_nested boolean false
+---@field is_mps boolean false
+---@field is_xla boolean false
+---@field is_ipu boolean false
+---@field is_maia boolean false
 ---@field [integer] accel.Tensor a view: t[1] the first of dim 1, t[-1] the last; t[#t + 1] is nil, which ends ipairs
 ---@field [table] accel.Tensor one entry per dim: a position, a range { first, last, step }, a tensor of indices
 ---@operator add(accel.Tensor|number): accel.Tensor
@@ -21,6 +41,8 @@
 ---@operator mod(accel.Tensor|number): accel.Tensor
 ---@operator pow(accel.Tensor|number): accel.Tensor
 ---@operator idiv(accel.Tensor|number): accel.Tensor
+---@operator shl(accel.Tensor|integer): accel.Tensor
+---@operator shr(accel.Tensor|integer): accel.Tensor
 ---@operator band(accel.Tensor|integer|boolean): accel.Tensor
 ---@operator bor(accel.Tensor|integer|boolean): accel.Tensor
 ---@operator bxor(accel.Tensor|integer|boolean): accel.Tensor
@@ -152,6 +174,11 @@ function Tensor:is_contiguous() end
 ---@return boolean
 function Tensor:is_floating_point() end
 
+---Whether the dtype holds complex numbers.
+---example: accel.ones(2, { dtype = "c64" }):is_complex() --> true
+---@return boolean
+function Tensor:is_complex() end
+
 ---See accel.allclose.
 ---example: accel.ones(2):allclose(accel.ones(2) + 1e-9) --> true
 ---@param other accel.Tensor
@@ -191,6 +218,28 @@ function Tensor:half() end
 ---@return accel.Tensor
 function Tensor:bfloat16() end
 
+---As c64.
+---example: accel.ones(2):cfloat().dtype --> "c64"
+---@return accel.Tensor
+function Tensor:cfloat() end
+
+---As c128.
+---example: accel.ones(2):cdouble().dtype --> "c128"
+---@return accel.Tensor
+function Tensor:cdouble() end
+
+---See accel.stft.
+---example: accel.ones(16):stft(8, { return_complex = true }).shape --> { 5, 9 }
+---@param ... any n_fft, then the options, by position or in one table
+---@return accel.Tensor
+function Tensor:stft(...) end
+
+---See accel.istft.
+---example: accel.ones(16):stft(8, { return_complex = true }):istft(8).shape --> { 16 }
+---@param ... any n_fft, then the options, by position or in one table
+---@return accel.Tensor
+function Tensor:istft(...) end
+
 ---As i64, cut towards zero.
 ---example: accel.tensor { 1.7, -1.7 }:long() --> { 1, -1 }
 ---@return accel.Tensor
@@ -224,6 +273,19 @@ function Tensor:backward(gradient, opts) end
 ---example: accel.ones(1, { requires_grad = true }):detach().requires_grad --> false
 ---@return accel.Tensor
 function Tensor:detach() end
+
+---Takes the tensor out of its graph, in place: a leaf stops learning.
+---example: local x = accel.ones(1, { requires_grad = true }) * 2 return x:detach_().requires_grad --> false
+---@return accel.Tensor
+function Tensor:detach_() end
+
+---All windows of `size` neighbours along dim, each `step` after the one before it, as a view with a last dim of the elements.
+---example: accel.arange(5):unfold(1, 3, 2) --> { { 0, 1, 2 }, { 2, 3, 4 } }
+---@param dim integer
+---@param size integer
+---@param step integer
+---@return accel.Tensor
+function Tensor:unfold(dim, size, step) end
 
 ---Makes a leaf learn (default) or not; returns it.
 ---example: accel.ones(1):requires_grad_().requires_grad --> true

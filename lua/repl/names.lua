@@ -5,6 +5,20 @@ local M = {}
 
 local ATTRIBUTES = { "shape", "dtype", "device", "grad", "requires_grad", "is_leaf", "grad_fn", "ndim" }
 
+-- Names of accel, or of its tensors' methods, that are found on first use: aliases of ops and functions of accel.functional.
+local function late(set, methods)
+  local function note(name)
+    if set[name] == nil then set[name] = true end
+  end
+  for _, op in ipairs(accel.ops()) do
+    for word in op.alias:gmatch "%S+" do note(op.inplace and word .. "_" or word) end
+  end
+  local all = accel.functional and getmetatable(accel.functional).__names or {} -- nil under accel.core alone
+  for name in next, all do
+    if accel.functional._find(name, methods) then note(name) end
+  end
+end
+
 --- Every name available on a value, nearest first: set[name] = its value, or true if it is not read.
 ---@param value any
 ---@param set? table<string, any>
@@ -22,6 +36,7 @@ function M.of(value, set, depth)
       if type(name) == "string" and set[name] == nil then set[name] = field end
     end
   end
+  if value == accel or value == accel.Tensor then late(set, value == accel.Tensor) end
   if type(meta) ~= "table" then return set end
   local listed = rawget(meta, "__names")
   for name in next, type(listed) == "table" and listed or {} do

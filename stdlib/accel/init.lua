@@ -13,9 +13,11 @@ local submodules = { autograd = true, fft = true, parallel = true, nn = true, op
   util = true, accelerator = true, amp = true, metrics = true, ckpt = true, config = true, offload = true,
   track = true, profiler = true, deepspeed = true, quant = true, peft = true, fp8 = true, functional = true, linalg = true, func = true,
   vision = true, audio = true }
---- Names of nn.functional that PyTorch's root has as well.
-local of_nn <const> = { bilinear = true, channel_shuffle = true, pairwise_distance = true, pixel_shuffle = true, pixel_unshuffle = true,
-  embedding_bag = true, ctc_loss = true, alpha_dropout = true }
+--- Names of other modules that PyTorch's root has as well.
+local elsewhere = { vmap = "accel.func" }
+for name in ("bilinear channel_shuffle pairwise_distance pixel_shuffle pixel_unshuffle embedding_bag ctc_loss alpha_dropout"):gmatch "%S+" do
+  elsewhere[name] = "accel.nn.functional"
+end
 --- Entries of lower layers whose files stand in higher ones.
 require "accel.util.lazy".add {
   ["accel.nn.parallel"] = {
@@ -63,7 +65,7 @@ meta.__index = function(t, key)
   local value = previous
   if type(previous) == "function" then value = previous(t, key) elseif previous then value = previous[key] end
   if value ~= nil then return value end
-  value = of_nn[key] and require "accel.nn.functional"[key] or require "accel.functional"._find(key, false)
+  value = elsewhere[key] and require(elsewhere[key])[key] or require "accel.functional"._find(key, false)
   if value == nil then require("accel.util.absent").refuse("accel.", key) end
   rawset(t, key, value)
   return value

@@ -17,7 +17,7 @@ local h = require "harness"
 -- Files of suites/, in the order in which their benches run. Each returns a function of h and the table that it puts
 -- its benches into: suites.NAME = {about =, run =, group = nil or a name for several}.
 local FILES = { "process", "dispatch", "compile", "mlp", "bandwidth", "adamw", "gemm", "attention", "cross_entropy", "quant", "gpt",
-  "resnet18", "conv", "loader", "checkpoint", "resume", "offload", "tokenizers", "track", "generate", "accelerator", "profiler",
+  "resnet18", "conv", "layers", "loader", "checkpoint", "resume", "offload", "tokenizers", "track", "generate", "accelerator", "profiler",
   "attach", "ddp", "shard", "parallel", "comm", "cuda" }
 
 local declared = {

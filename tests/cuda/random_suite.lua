@@ -135,7 +135,7 @@ function kinds.patches()
     o.dilation[d], o.padding[d], o.stride[d] = R(1, 3), R(0, 3), R(1, 4)
     xs[#xs + 1] = math.max(R(1, 9), o.dilation[d] * (k[d] - 1) + 1)
   end
-  both({ accel.randn(xs):to(dtype) }, dtype, function(t) return t[1]:unfold(k, o) end, text(o) .. " " .. text { x = xs, k = k })
+  both({ accel.randn(xs):to(dtype) }, dtype, function(t) return accel.unfold(t[1], k, o) end, text(o) .. " " .. text { x = xs, k = k })
 end
 function kinds.resize()
   local n = R(3)

@@ -30,6 +30,8 @@ worker("offload_kill", { lua = "fault/offload_kill_test.lua", args = "%n", unit 
 worker("writer_kill", { bin = "host/ckpt/kill", cost = 6, counts = { kills = "(%d+) kills,", saves = "kills, (%d+) inside" } })
 worker("rank_kill", { lua = "fault/kill_test.lua", args = "%n", unit = "jobs", cost = 0.6,
   counts = { jobs = "(%d+) jobs, %d+ survivors", p99_ms = "p99 ([%d.]+) ms" } })
+worker("members", { bin = "host/launch/member/many_schedules", env = "ACCEL_MEMBER_RUNS=%n", unit = "schedules", cost = 0.0001,
+  counts = { schedules = "(%d+) schedules in all" } })
 worker("kill_all", { lua = "fault/kill_all_test.lua", args = "%n", unit = "jobs", cost = 0.8, counts = { jobs = "(%d+) jobs killed at once" } })
 worker("effective", { lua = "fault/effective_test.lua", args = "%s 10", least = 60, limit = 30000,
   counts = { faults = "(%d+) faults in", percent = "effective time ([%d.]+) %%", next_s = "to the next step median [%d.]+ s, p99 ([%d.]+) s" } })
@@ -142,5 +144,6 @@ goal { "G25", "sanitizers report nothing", share = 8, figures = {
 goal { "G26", "damaged checkpoints are found", share = 4, figures = { { "damages", want = 1000000, of = { "damage.found" } } } }
 goal { "G27", "a host in a C program", share = 1, figures = {
   { "open, run, close", want = 10000, of = { "host_cycles.cycles" } }, { "library without exits", want = 1, of = { "symbols.passed" } } } }
+goal { "E12", "an elastic job has one history", share = 2, figures = { { "simulated schedules", want = 10000000, of = { "members.schedules" } } } }
 
 return M

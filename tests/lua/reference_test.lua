@@ -40,9 +40,12 @@ end
 
 -- ---- ops ----
 local ops, by_name = {}, {}
+local other_names = {} -- aliases and functions of accel.functional, which are entered at the root when they are first used
+for name in next, getmetatable(accel.functional).__names do other_names[name] = true end
 for _, op in ipairs(accel.json.decode(read(build .. "/gen/ops.json")).ops) do
   if not op.hidden then
     ops[#ops + 1], by_name[op.name] = op, op
+    for word in op.alias:gmatch "%S+" do other_names[word], other_names[word .. "_"] = true, true end
     if not only or only == op.name then
       if #op.examples == 0 then fail("op %s (host/ops/%s) has no example in its head comment", op.name, op.file) end
       check(op.name, op.examples)
@@ -157,7 +160,7 @@ for prefix, names in pairs {
   ["accel."] = accel, ["Tensor."] = accel.Tensor, ["accel.json."] = accel.json, ["accel.dist."] = accel.dist,
 } do
   for name, value in next, names do
-    local is_op = by_name[name] or by_name[tostring(name):gsub("_$", "")]
+    local is_op = by_name[name] or by_name[tostring(name):gsub("_$", "")] or other_names[name]
     local public = (type(value) == "function" or prefix == "Tensor.") and not (stubs.private[name] or is_op)
     -- functions in Lua have their comments
     if prefix == "accel.dist." then
@@ -198,9 +201,9 @@ if not only then
     if line ~= want then fail("dtypes of %s: %s instead of %s", name, tostring(line), want) end
   end
   says("relu", "Dtypes: `x` floats and integers.")
-  says("exp", "Dtypes: `x` floats; integers and bool (gives f32).")
+  says("exp", "Dtypes: `x` floats and complex; integers and bool (gives f32).")
   says("eq", "Dtypes: `x`, `other` every dtype (gives bool).")
-  says("argmax", "Dtypes: `x` every dtype (gives i64).")
+  says("argmax", "Dtypes: `x` every real dtype (gives i64).")
   says("gather", "Dtypes: `x` every dtype. `index` i64 and i32.")
   says("embedding", "Dtypes: `ids` i64 and i32. `weight` every dtype.")
   says("masked_fill", "Dtypes: `x` every dtype. `mask` bool.")

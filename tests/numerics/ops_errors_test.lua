@@ -70,7 +70,7 @@ local function by_name(info, case, f)
       local text = refused(info, "without " .. p.name, f, with(p.name, nil))
       assert(text:find(p.name, 1, true), "does not name what is missing: " .. text)
     end
-    if (p.type == "dim" or p.type == "dims") and info.name ~= "unsqueeze" then
+    if (p.type == "dim" or p.type == "dims") and info.name ~= "unsqueeze" and info.name ~= "diag_embed" then
       local rank = 1 -- a tensor of rank 0 counts as one dim
       for _, v in pairs(given) do
         if accel.is_tensor(v) then rank = math.max(rank, #v.shape) end

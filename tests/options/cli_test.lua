@@ -109,6 +109,12 @@ case.plan = { base = PLAN, num_processes = "4", num_machines = "2", memory = "2G
 case.preprocess = { base = "--input a.txt --output-prefix o --tokenizer-model m", input = "a.jsonl", output_prefix = "q", tokenizer_model = "p",
   json_keys = { "title", base = "--input a.jsonl --output-prefix o --tokenizer-model m" }, split_sentences = true, keep_newlines =
   { true, base = "--input a.jsonl --output-prefix o --tokenizer-model m --split-sentences" }, append_eod = true }
+case["data ls"] = { base = "a.jsonl", count = true, json = true }
+case["data head"] = { base = "a.jsonl", rows = "1", columns = "title" }
+case["data stats"] = { base = "a.jsonl", rows = "1", columns = "title", json = true }
+case["data convert"] = { base = "a.jsonl o.jsonl", columns = "title", rows = "1" }
+case["data tokenize"] = { base = "a.jsonl --tokenizer m --output o", tokenizer = "p", output = "q", column = "title", append_eod = true,
+  force = true }
 case.generate = { base = GENERATE, max_new_tokens = "5", do_sample = true, temperature = "3", top_k = "7", top_p = "0.9", min_p = "0.01",
   typical_p = "0.9", seed = { "9", base = GENERATE .. " --top-k 20" }, num_beams = { "5", base = "m 'dog' --max-new-tokens 40 --ignore-eos" },
   length_penalty = { "-9", base = "m 'dog' --max-new-tokens 60 --num-beams 5" }, num_return_sequences = { "2", base = GENERATE .. " --top-k 20" },
@@ -148,6 +154,7 @@ local EXCEPTED <const> = {
   ["attach --here"] = "waits for a breakpoint: tests/lua/attach/stops_test.lua", ["attach --serve"] = "accel-run starts itself with it",
   ["attach --tunnel"] = "accel-run starts itself with it", ["preprocess --workers"] = "the same files by any number of threads",
   ["preprocess --log-interval"] = "the same files by any number of documents at a time", ["quantize --nf4"] = "names the default",
+  ["data tokenize --force"] = "tests/stdlib/cli/data_test.lua: it needs an earlier run",
 }
 
 --- The options of bench, which declares them in tests/bench/run.lua: by the text of its help.
@@ -204,7 +211,7 @@ end
 shell("rm '%s/report.json'", fixture)
 
 local started = accel.clock()
-for _, name in ipairs { "ckpt", "runs", "merge-weights", "estimate-memory", "preprocess", "generate", "gguf", "quantize", "config", "to-fsdp2",
+for _, name in ipairs { "ckpt", "runs", "merge-weights", "estimate-memory", "preprocess", "data", "generate", "gguf", "quantize", "config", "to-fsdp2",
   "test", "ui", "ps", "top", "stacks", "attach", "dap", "doctor", "completion", "plan", "bench", "--dry-run" } do
   local module = name == "--dry-run" and "dry_run" or name:gsub("-", "_")
   local chosen = not ONLY or ONLY == name

@@ -70,6 +70,79 @@ s:recipe({ "accel.data.BatchDataset", "accel.data.Dataset:batch", "accel.data.It
 s:leave({ "accel.data.Dataset:concat", "accel.data.IterableDataset:concat", "accel.data.TensorDataset", "accel.data.worker_dataset" },
   "their arguments are members")
 
+-- ---- files: tests/reference/formats has the samples 0 .. 40 in two parts ----
+local formats = (os.getenv "ACCEL_TEST_SRC" or here .. "/../..") .. "/tests/reference/formats/"
+local function rows(set)
+  local list = {}
+  if set.iterate then
+    for epoch = 0, 3 do
+      for sample in set:iterate(epoch, 1) do list[#list + 1] = sample end
+    end
+  else
+    for i = 1, #set do list[i] = set:get(i) end
+  end
+  return list, set.n_shards
+end
+local function file_recipe(name, path, values)
+  s:recipe(name, { base = function() return { paths = path } end, run = function(call) return rows(call()) end, values = values,
+    raises = values.limit and { limit = "limit of 1" } or nil })
+end
+local with_nulls = formats .. "../../fuzz/corpus/table/"
+accel.write_file(folder .. "/nulls.jsonl", '{"b": 1, "id": null, "a": 2}\n')
+file_recipe("accel.data.JSONL", folder .. "/nulls.jsonl", { columns = { { "b" } }, nulls = { true }, ordered = { true } })
+file_recipe("accel.data.Arrow", with_nulls .. "lists_stream.arrow", { columns = { { "a" } }, nulls = { true }, limit = { 1 } })
+file_recipe("accel.data.Parquet", with_nulls .. "plain.parquet", { columns = { { "a" } }, nulls = { true }, limit = { 1 } })
+file_recipe("accel.data.TFRecord", formats .. "part-*.tfrecord", { raw = { true }, shuffle_shards = { true }, native_shards = { true } })
+file_recipe("accel.data.WebDataset", formats .. "part-*.tar.gz", { decode = { true }, fields = { { "cls" } }, limit = { 1 },
+  shuffle_shards = { true }, native_shards = { true } })
+accel.makedirs(folder .. "/hub")
+accel.write_file(folder .. "/hub/train.jsonl", '{"a": 1}\n')
+accel.write_file(folder .. "/hub/test.jsonl", '{"a": 2}\n')
+accel.write_file(folder .. "/hub/README.md", "---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path: train.jsonl\n"
+  .. "  - split: test\n    path: test.jsonl\n- config_name: other\n  data_files: test.jsonl\n---\n")
+s:recipe("accel.data.load_dataset", { base = function() return { folder = folder .. "/hub" } end, run = function(call, given)
+  local sets = call()
+  return given.split and rows(sets) or rows(sets.train), sets.test ~= nil
+end, values = { name = { "other" }, split = { "test" } } })
+accel.write_file(folder .. "/list.json", '[{"a": 1, "b": null}, {"a": 2}]')
+accel.write_file(folder .. "/field.json", '{"data": [{"a": 1}], "more": [{"a": 2}, {"a": 3}]}')
+s:recipe("accel.data.JSON", { base = function() return { path = folder .. "/list.json" } end, run = function(call) return rows(call()) end,
+  values = { columns = { { "b" } }, nulls = { true }, field = { "more" } },
+  with = { field = { path = folder .. "/field.json", field = "data" } } })
+s:recipe("accel.data.MDS", { base = function() return { folder = formats .. "mds" } end, run = function(call) return rows(call()) end,
+  values = { columns = { { "id" } } } })
+for _, name in ipairs { "JSONL", "Arrow", "Parquet" } do
+  s:leave("accel.data." .. name .. ":stream", "its options are those of data.ShardStream and the format")
+end
+s:leave("accel.data.Arrow:load_from_disk", "its options are those of data.Arrow")
+s:recipe("accel.data.ShardStream", {
+  base = function() return { format = "jsonl", paths = { formats .. "part-0.jsonl", folder .. "/nulls.jsonl" } } end,
+  run = function(call)
+    local list, shards = rows(call())
+    return list, shards, getmetatable(list[1]) ~= nil
+  end,
+  values = { shuffle_shards = { true }, native_shards = { true }, columns = { { "id" } }, nulls = { true }, ordered = { true } },
+})
+local Counted = data.IterableDataset:extend "Counted"
+function Counted:init(first) self.first = first end
+function Counted:iterate()
+  local i = self.first
+  return function()
+    i = i + 1
+    return i <= 9 and i or nil
+  end
+end
+s:recipe("accel.data.Dataset:shuffle", { run = function(call) return rows(call(numbers(9))) end, values = { seed = { 3 } } })
+s:recipe("accel.data.IterableDataset:shuffle", { base = function() return { buffer_size = 4 } end, run = function(call)
+  return rows(call(Counted(0)))
+end, values = { seed = { 3 } } })
+s:recipe("accel.data.IterableDataset:interleave", {
+  base = function() return { others = { Counted(6) } } end,
+  run = function(call) return rows(call(Counted(0))) end,
+  values = { probabilities = { { 0.5, 0.5 } }, seed = { 5 }, stopping_strategy = { "all_exhausted" } },
+  with = { seed = { probabilities = { 0.5, 0.5 } } },
+})
+
 -- ---- samplers ----
 local function orders(call, given)
   given.source = given.source or 7

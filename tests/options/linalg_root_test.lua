@@ -11,8 +11,8 @@ local A = t { { 1.0, 2.0, 0.5 }, { 3.0, -1.0, 2.0 }, { 0.0, 1.0, 4.0 } }
 local b = t { { 1.0, 0.5, 0.0 }, { 2.0, 3.0, 1.0 }, { -1.0, 1.0, 2.0 } }
 local LU, pivots = accel.linalg.lu_factor(A)
 local no, yes = { false }, { true }
-local values = { upper = yes, left = no, transpose = yes, unitriangular = yes, pivot = no, get_infos = yes, unpack_data = no, unpack_pivots = no, keepdim = yes,
-  center = no, rcond = { 0.9 }, q = { 2 }, niter = { 0 }, M = { A } }
+local values = { upper = yes, left = no, transpose = yes, unitriangular = yes, pivot = no, get_infos = yes, unpack_data = no,
+  unpack_pivots = no, keepdim = yes, center = no, rcond = { 0.9 }, q = { 2 }, niter = { 0 }, M = { A } }
 local function recipe(names, list, run, own)
   for name in names:gmatch "%S+" do
     s:recipe("accel." .. name, { base = function() return list end, run = run, values = setmetatable(own or {}, { __index = values }) })

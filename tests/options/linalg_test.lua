@@ -21,7 +21,8 @@ local function recipe(names, list, more)
 end
 local singular = { check_errors = "is singular" }
 recipe("cholesky eigh eigvalsh", { A = definite }, { values = { UPLO = { "U" } } })
-recipe("cholesky_ex", { A = definite * -1 + t { { 20.0, 0, 0 }, { 0, 0, 0 }, { 0, 0, 0 } } }, { raises = { check_errors = "is not positive definite" } })
+local indefinite = definite * -1 + t { { 20.0, 0, 0 }, { 0, 0, 0 }, { 0, 0, 0 } }
+recipe("cholesky_ex", { A = indefinite }, { raises = { check_errors = "is not positive definite" } })
 recipe("lu lu_factor", { A = A })
 recipe("lu_factor_ex", { A = accel.ones(2, 2) + t { { 0.0, 0 }, { 1, 1 } } }, { raises = singular })
 recipe("lu_solve", { LU = LU, pivots = pivots, B = b })
@@ -36,7 +37,8 @@ recipe("pinv", { A = A + A:t() }, { values = { rcond = { 0.9 }, atol = { 7.0 }, 
   if given.hermitian then given.A = A + accel.eye(3) end
   return call()
 end })
-recipe("matrix_rank", { A = t { { 1.0, 8.0 }, { 0.0, 1.0 } } }, { values = { tol = { 2.0 }, atol = { 2.0 }, rtol = { 0.9 } }, run = function(call, given)
+recipe("matrix_rank", { A = t { { 1.0, 8.0 }, { 0.0, 1.0 } } }, { values = { tol = { 2.0 }, atol = { 2.0 }, rtol = { 0.9 } },
+  run = function(call, given)
   if given.hermitian then given.A = t { { 1.0, 8.0 }, { 0.0, 0.0 } } end
   return call()
 end })

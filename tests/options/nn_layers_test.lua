@@ -38,6 +38,8 @@ layer("Threshold", { threshold = 0.1, value = 5.0 }, wide)
 layer("GELU", {}, wide, { values = { approximate = { "tanh" } } })
 layer("GLU LogSoftmax Softmax Softmin", { dim = 2 }, x(4, 6), { values = { dim = { 1, -2 } } })
 layer("PReLU", {}, x(2, 4, 3), { values = { num_parameters = { 4 }, init = { 0.7 } } })
+layer("RReLU", {}, wide, { values = { lower = { 0.01 }, upper = { 0.9 }, inplace = { true } } })
+layer("FeatureAlphaDropout", {}, x(8, 6, 3) + 3)
 layer("AlphaDropout Dropout Dropout3d", {}, x(2, 6, 3, 2, 2) + 3)
 layer("Dropout1d", {}, x(4, 6, 3) + 3)
 layer("Dropout2d", {}, x(4, 6, 3, 2) + 3)
@@ -50,6 +52,33 @@ local pool = { values = { stride = { 1, 2 }, padding = { 1 }, ceil_mode = { true
   with = { count_include_pad = { padding = 1 }, ceil_mode = { stride = 2 } } }
 layer("AvgPool1d MaxPool1d", { kernel_size = 3 }, x(2, 3, 8), pool)
 layer("AvgPool2d MaxPool2d", { kernel_size = 3 }, x(2, 3, 8, 8), pool)
+layer("AdaptiveAvgPool3d AdaptiveMaxPool3d", { output_size = 2 }, x(2, 2, 5, 6, 4))
+layer("AvgPool3d MaxPool3d", { kernel_size = 3 }, x(2, 2, 8, 6, 6), pool)
+local norm_pool = { values = { norm_type = { 1 }, stride = { 1 }, ceil_mode = { true } }, with = { ceil_mode = { stride = 2 } } }
+layer("LPPool1d", { norm_type = 2, kernel_size = 3 }, x(2, 3, 8):abs(), norm_pool)
+layer("LPPool2d", { norm_type = 2, kernel_size = 3 }, x(2, 3, 8, 8):abs(), norm_pool)
+layer("LPPool3d", { norm_type = 2, kernel_size = 3 }, x(2, 2, 8, 6, 6):abs(), norm_pool)
+local function unpooled(shape)
+  return function(o)
+    local k = o.kernel_size or 2
+    return { accel.nn.functional["max_pool" .. #shape - 2 .. "d_with_indices"](x(table.unpack(shape)), k, k) }
+  end, { base = function() return { kernel_size = 2 } end, values = { kernel_size = { 3 }, stride = { 3 }, padding = { 1 } },
+    raises = { padding = "scatter" } }
+end
+layer("MaxUnpool1d", {}, unpooled { 1, 2, 12 })
+layer("MaxUnpool2d", {}, unpooled { 1, 2, 12, 12 })
+layer("MaxUnpool3d", {}, unpooled { 1, 1, 12, 12, 12 })
+local function fractional(n)
+  return { base = function() return { kernel_size = 2, output_size = 5 } end, run = function(call, given)
+    if given.output_ratio then given.output_size = nil end
+    return call()(x(1, 2, table.unpack({ 8, 8, 8 }, 1, n)))
+  end, values = { kernel_size = { 3 }, output_size = { 4 }, output_ratio = { 0.5 }, _random_samples = { accel.full({ 1, 2, n }, 0.5) } } }
+end
+layer("FractionalMaxPool2d", {}, x(1), fractional(2))
+layer("FractionalMaxPool3d", {}, x(1), fractional(3))
+layer("LocalResponseNorm", { size = 2 }, x(2, 5, 3), { values = { size = { 4 }, alpha = { 0.5 }, beta = { 0.3 }, k = { 3.0 } } })
+layer("ConstantPad3d", { padding = 1, value = 0.2 }, x(1, 2, 3, 4, 3))
+layer("CircularPad3d ReflectionPad3d ReplicationPad3d ZeroPad3d", { padding = 1 }, x(1, 2, 3, 4, 3))
 layer("ConstantPad1d", { padding = 1, value = 0.2 }, x(2, 3, 8))
 layer("ConstantPad2d", { padding = 1, value = 0.2 }, x(2, 3, 8, 8))
 layer("CircularPad1d ReflectionPad1d ReplicationPad1d ZeroPad1d", { padding = 1 }, x(2, 3, 8))
@@ -67,8 +96,14 @@ layer("Unfold", { kernel_size = 2 }, x(2, 2, 5, 5), { values = { dilation = { 2 
 layer("Upsample", {}, x(2, 2, 4, 3), { base = function() return { size = { 6, 5 } } end, run = function(call, given)
   if given.scale_factor then given.size = nil end
   return call()(x(2, 2, 4, 3))
-end, values = { size = { { 5, 5 } }, scale_factor = { 2 }, mode = { "bilinear", "bicubic", "area", "nearest-exact" }, align_corners = { true } },
-  with = { align_corners = { mode = "bilinear" } } })
+end, values = { size = { { 5, 5 } }, scale_factor = { 2 }, recompute_scale_factor = { true }, align_corners = { true },
+  mode = { "bilinear", "bicubic", "area", "nearest-exact" } },
+  with = { align_corners = { mode = "bilinear" },
+    recompute_scale_factor = { size = sweep.none, scale_factor = 1.7, mode = "bilinear" } } })
+layer("UpsamplingBilinear2d UpsamplingNearest2d", {}, x(1), { base = function() return { size = { 6, 5 } } end, run = function(call, given)
+  if given.scale_factor then given.size = nil end
+  return call()(x(2, 2, 4, 3))
+end, values = { size = { { 5, 5 } }, scale_factor = { 3 } } })
 layer("CosineSimilarity", {}, function() return { x(4, 6), x(6, 4):t():contiguous() } end, { values = { dim = { 1 }, eps = { 100 } } })
 layer("PairwiseDistance", {}, function() return { x(4, 6), x(6, 4):t():contiguous() } end, { values = { p = { 1 }, eps = { 0.5 } } })
 
@@ -111,6 +146,8 @@ local norm = { values = { eps = { 0.5 }, momentum = { 0.5 } }, with = {} }
 layer("BatchNorm1d", { num_features = 4 }, x(5, 4), norm)
 layer("BatchNorm2d", { num_features = 4 }, x(3, 4, 2, 2), norm)
 layer("BatchNorm3d", { num_features = 4 }, x(3, 4, 2, 2, 2), norm)
+layer("SyncBatchNorm", { num_features = 4 }, x(3, 4, 2, 2),
+  { values = norm.values, elsewhere = { process_group = "tests/stdlib/nn/sync_batch_norm_test.lua" } })
 local instance = { values = norm.values, with = { momentum = { track_running_stats = true },
   bias = { affine = true }, device = { affine = true }, dtype = { affine = true } } }
 layer("InstanceNorm1d", { num_features = 4 }, x(3, 4, 3), instance)
@@ -148,6 +185,18 @@ loss("MarginRankingLoss", function() return { x(4), x(4) * -1, signs } end, also
 loss("HingeEmbeddingLoss", function() return { x(4), signs } end, also { margin = { 0.4 } })
 loss("TripletMarginLoss", function() return { x(4, 6), x(6, 4):t():contiguous(), x(4, 6) * -1 } end,
   also { margin = { 9.0 }, p = { 1 }, eps = { 0.5 }, swap = { true } })
+loss("SoftMarginLoss", function() return { x(4), signs } end, reduction)
+loss("MultiMarginLoss", labels, also { weight = { accel.arange(6):to "f32" }, p = { 2 }, margin = { 0.2 } })
+loss("MultiLabelMarginLoss", function() return { x(2, 3), accel.tensor { { 1, 0, -1 }, { 2, -1, 0 } } } end, reduction)
+loss("MultiLabelSoftMarginLoss", p, also { weight = { accel.full({ 6 }, 0.3) } })
+loss("TripletMarginWithDistanceLoss", function() return { x(4, 6), x(6, 4):t():contiguous(), x(4, 6) * -1 } end, also {
+  margin = { 9.0 }, swap = { true }, distance_function = { function(a, b) return (a - b):abs():sum(2) end },
+})
+layer("AdaptiveLogSoftmaxWithLoss", { in_features = 8, n_classes = 12, cutoffs = { 3, 6 }, div_value = 2.0 },
+  function() return { x(5, 8), accel.tensor { 0, 4, 11, 7, 2 } } end,
+  { values = { in_features = { 9 }, n_classes = { 13 }, cutoffs = { { 4 } }, div_value = { 1.5 }, head_bias = { true } }, inputs = function(o)
+    return { x(5, o.in_features or 8), accel.tensor { 0, 4, 11, 7, 2 } }
+  end })
 layer("LinearCrossEntropyLoss", { in_features = 6, num_classes = 7 }, labels,
   { elsewhere = { keep = "tests/host/ops/loss/linear_cross_entropy_test.lua" },
     values = also { weight = { accel.arange(7):to "f32" }, bias = { true }, ignore_index = { 3 }, label_smoothing = { 0.2 } } })
@@ -256,6 +305,9 @@ s:recipe({ "accel.nn.ModuleList:pop", "accel.nn.Sequential:pop" }, {
     return call(list), list:state_dict()
   end,
   values = { i = { 1 } },
+})
+s:recipe("accel.nn.SyncBatchNorm:convert_sync_batchnorm", {
+  elsewhere = { process_group = "tests/stdlib/nn/sync_batch_norm_test.lua" }, base = function() return { module = nn.BatchNorm1d(2) } end,
 })
 s:leave({ "accel.nn.GRUCell:states", "accel.nn.LSTMCell:states", "accel.nn.RNNCell:states" }, "of the library")
 s:leave({ "accel.nn.ModuleDict", "accel.nn.ModuleList", "accel.nn.ParameterDict", "accel.nn.ParameterList", "accel.nn.Sequential" },

@@ -162,6 +162,119 @@ s:recipe("accel.nn.utils.remove_weight_norm", {
   run = function(call) return call():state_dict() end, values = { name = { "other" } },
 })
 
+s:recipe("accel.nn.utils.spectral_norm", parametrised)
+s:recipe("accel.nn.utils.remove_spectral_norm", {
+  base = function()
+    local m = nn.utils.spectral_norm(nn.Linear(3, 4))
+    m:register_parameter("other", nn.Parameter(accel.eye(4, 4)))
+    return { module = nn.utils.spectral_norm(m, "other") }
+  end,
+  run = function(call)
+    local names_ = {}
+    for name in call():named_parameters() do names_[#names_ + 1] = name end
+    return names_
+  end, values = { name = { "other" } },
+})
+s:recipe("accel.nn.utils.parametrizations.orthogonal", { run = function(call, given)
+  given.module = given.module or nn.Linear(3, 4)
+  if given.name == "other" then given.module:register_parameter("other", nn.Parameter(accel.eye(4, 4))) end
+  accel.no_grad(function() given.module.weight:copy_(accel.arange(12):to "f32":sin():reshape(4, 3)) end)
+  call()
+  for _, p in ipairs(given.module:parameters()) do accel.no_grad(function() p:add_(0.1) end) end
+  given.module(accel.ones(1, 3))
+  return given.module.weight, given.module:state_dict()
+end, values = { name = { "other" }, orthogonal_map = { "matrix_exp" }, use_trivialization = { false } } })
+s:recipe("accel.nn.utils.fuse_conv_bn_eval", {
+  base = function() return { conv = nn.ConvTranspose1d(2, 2, 1):eval(), bn = nn.BatchNorm1d(2):eval() } end,
+  run = function(call, given)
+    accel.no_grad(function() given.bn.running_var:copy_(accel.tensor { 1.0, 4 }) end)
+    return call().weight
+  end,
+})
+s:recipe("accel.nn.utils.fuse_conv_bn_weights", { base = function()
+  return { weight = accel.ones(2, 2, 1), running_mean = accel.zeros(2), running_var = accel.tensor { 1.0, 4 }, eps = 0 }
+end, values = { transpose = { true } } })
+s:recipe("accel.nn.utils.get_total_norm", {
+  base = function() return { list = { accel.tensor { 3.0, 4.0 } } } end,
+  run = function(call, given)
+    if given.error_if_nonfinite ~= nil then given.list[1]:fill_(1 / 0) end
+    local ok, norm_ = pcall(call)
+    if not ok and given.error_if_nonfinite == nil then error(norm_, 0) end
+    return ok, ok and norm_
+  end,
+  values = { norm_type = { 1 } }, with = { error_if_nonfinite = { error_if_nonfinite = false } },
+})
+-- ---- pruning ----
+local Q = "accel.nn.utils.prune."
+-- by the sum of squares the second row is the smallest, by magnitudes the first, by scores the third
+local weights = accel.tensor { { 3.0, 0, 0 }, { 2, 2, 0 }, { 5, 5, 5 }, { 6, 6, 6 } }
+local scores = accel.tensor { { 3.0, 4, 5 }, { 6, 6, 6 }, { 1, 1, 0.5 }, { 7, 7, 7 } }
+local function pruned(call, given)
+  accel.manual_seed(3)
+  given.module = nn.Linear(3, 4)
+  accel.no_grad(function() given.module.weight:copy_(weights) end)
+  call()
+  return given.module.weight_mask
+end
+local amounts = { values = { amount = { 0.9 }, importance_scores = { scores }, dim = { 1 }, n = { 1 } }, run = pruned,
+  base = function() return { name = "weight", amount = 1 } end }
+s:recipe({ Q .. "l1_unstructured", Q .. "random_unstructured", Q .. "random_structured" }, amounts)
+s:recipe(Q .. "ln_structured", { values = { amount = { 2 }, importance_scores = { scores }, dim = { 2 }, n = { 1 } }, run = pruned,
+  base = function() return { name = "weight", amount = 1, n = 2, dim = 1 } end })
+s:recipe(Q .. "global_unstructured", {
+  base = function() return { pruning_method = nn.utils.prune.L1Unstructured, amount = 3 } end,
+  run = function(call, given)
+    local m = nn.Linear(3, 4)
+    accel.no_grad(function() m.weight:copy_(weights) end)
+    given.parameters = { { m, "weight" } }
+    call()
+    return m.weight_mask
+  end,
+  values = { amount = { 0.5 }, importance_scores = { { scores } } },
+})
+local function by_method(call, given)
+  accel.manual_seed(3)
+  local m = nn.Linear(3, 4)
+  accel.no_grad(function() m.weight:copy_(weights) end)
+  call():apply(m, "weight")
+  return m.weight_mask
+end
+s:recipe({ Q .. "L1Unstructured", Q .. "RandomUnstructured", Q .. "RandomStructured" }, {
+  base = function() return { amount = 1 } end, run = by_method, values = { amount = { 2 }, dim = { 1 } },
+})
+s:recipe(Q .. "LnStructured", {
+  base = function() return { amount = 1, dim = 1 } end, run = by_method, values = { amount = { 2 }, dim = { 2 }, n = { 1 } },
+})
+s:recipe(Q .. "CustomFromMask", {
+  base = function() return { mask = accel.ones(4, 3) } end, run = by_method, values = { mask = { accel.zeros(4, 3) } },
+})
+s:recipe(Q .. "Identity", { run = by_method })
+s:recipe(Q .. "BasePruningMethod:apply", { base = function() return { module = nn.Linear(3, 4), name = "weight" } end, run = function(call, given)
+  accel.no_grad(function() given.module.weight:copy_(weights) end)
+  call(nn.utils.prune.L1Unstructured(1))
+  return given.module.weight_mask
+end, values = { importance_scores = { scores } } })
+-- ---- packed sequences ----
+local R = "accel.nn.utils.rnn."
+local padded = accel.arange(6):to "f32":reshape(3, 2)
+s:recipe(R .. "pack_padded_sequence", { base = function() return { input = padded, lengths = { 2, 2 } } end, run = function(call, given)
+  if given.batch_first then given.input = accel.ones(2, 3) end
+  local p = call()
+  return p.data, p.batch_sizes, p.sorted_indices ~= nil
+end })
+s:recipe(R .. "pack_sequence", { base = function() return { sequences = { accel.ones(2), accel.ones(1) } } end,
+  run = function(call) return call().sorted_indices ~= nil end })
+s:recipe(R .. "pad_packed_sequence", { base = function() return { sequence = nn.utils.rnn.pack_padded_sequence(padded, { 3, 1 }) } end,
+  values = { padding_value = { 7.0 }, total_length = { 5 } } })
+s:recipe(R .. "PackedSequence", { base = function() return { data = accel.ones(2), batch_sizes = accel.tensor { 2 } } end,
+  run = function(call)
+    local p = call()
+    return p.sorted_indices, p.unsorted_indices
+  end,
+  values = { sorted_indices = { accel.tensor { 1, 0 } }, unsorted_indices = { accel.tensor { 1, 0 } } } })
+s:leave({ R .. "PackedSequence:to" }, "its options are Tensor:to's: tests/options/ops_test.lua")
+s:leave({ "accel.nn.utils.skip_init" }, "its arguments are those of the class that it is given")
+
 s:recipe("accel.nn.Module:requires_grad_", { values = { on = { false } }, run = function(call)
   local m = nn.Linear(1, 1)
   call(m)

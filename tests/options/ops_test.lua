@@ -46,6 +46,8 @@ local special = {
     { x = filled(1, 1, 2, 2, 2), weight = filled(1, 1, 2, 2, 2), dilation = { 2, 2, 2 } },
     { x = filled(1, 1, 2, 2, 2), weight = filled(1, 1, 2, 2, 2), stride = { 2, 2, 2 }, output_padding = { 1, 1, 1 } },
   },
+  -- a target longer than its input, whose loss is infinite
+  ctc_loss = { { log_probs = filled(1, 2, 3), targets = t { { 1, 2 }, { 1, 2 } }, input_lengths = t { 1, 1 }, target_lengths = t { 2, 1 } } },
   nll_loss = { { input = filled(3, 4), target = t { 1, 0, 2 } } },
   eigh = { { A = filled(3, 3) } }, lu_factor_ex = { { A = filled(3, 3) } },
 }

@@ -95,7 +95,8 @@ s:leave("accel.optim.LBFGS:load_state_dict", "Optimizer's, with the history of t
 
 -- ---- averages ----
 local W = accel.optim.swa_utils
-s:recipe("accel.optim.swa_utils.get_ema_avg_fn", { run = function(call) return call()(accel.ones(2), accel.zeros(2), 1) end, values = { decay = { 0.5 } } })
+s:recipe("accel.optim.swa_utils.get_ema_avg_fn", { values = { decay = { 0.5 } },
+  run = function(call) return call()(accel.ones(2), accel.zeros(2), 1) end })
 s:recipe("accel.optim.swa_utils.get_ema_multi_avg_fn", { values = { decay = { 0.5 } }, run = function(call)
   local a = accel.ones(2)
   call()({ a }, { accel.zeros(2) }, 1)

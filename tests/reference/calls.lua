@@ -68,7 +68,9 @@ local function differs(got, want, tol)
   if want.t then
     if not accel.is_tensor(got) then return ("a %s instead of a tensor"):format(type(got)) end
     if got.dtype ~= want.t then return ("dtype %s instead of %s"):format(got.dtype, want.t) end
-    if not raw.same_list(got.shape, want.s) then return ("shape (%s) instead of (%s)"):format(table.concat(got.shape, ", "), table.concat(want.s, ", ")) end
+    if not raw.same_list(got.shape, want.s) then
+      return ("shape (%s) instead of (%s)"):format(table.concat(got.shape, ", "), table.concat(want.s, ", "))
+    end
     if not want.v then return nil end
     local largest = 0.0
     for _, v in ipairs(want.v) do
@@ -84,6 +86,14 @@ local function differs(got, want, tol)
       return ("%s instead of %s"):format(tostring(got), tostring(expected))
     end
   end
+end
+
+-- The bar of gradients: of the shortest dtype that takes part.
+local function shortest(case)
+  local bar = 1e-10
+  for _, row in ipairs(case.inputs) do bar = math.max(bar, type(row[2]) == "table" and BAR[row[2].dtype] or 0) end
+  for _, o in ipairs(case.out) do bar = math.max(bar, BAR[o.t] or 0) end
+  return bar
 end
 
 local function gradients(case, outs, leaves)
@@ -104,7 +114,7 @@ local function gradients(case, outs, leaves)
   local got = accel.grad(total, of, { allow_unused = true })
   for i, row in ipairs(case.grad) do
     local g = got[i] or accel.zeros(row[2].s, { dtype = row[2].t }) -- none and zeros are the same
-    local why = differs(g, row[2], case.tol and case.tol * 10 or row[2].t == "f64" and 1e-10 or nil)
+    local why = differs(g, row[2], case.tol and case.tol * 10 or shortest(case))
     if why then return ("gradient of %s: %s"):format(row[1], why) end
   end
 end

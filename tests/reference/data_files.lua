@@ -25,7 +25,8 @@ local KINDS <const> = { -- kind = readers and formats
   parquet = "parquet",
   arrow = "arrow_file arrow_stream feather",
   saved_datasets = "hf_disk",
-  folders = "image_folder hf_folder hf_imagefolder hf_audiofolder hf_hub_layout",
+  folders = "image_folder hf_folder hf_imagefolder hf_audiofolder",
+  hub_layouts = "hf_hub_layout",
   json = "json jsonl",
   csv = "csv tsv",
   compressed = "decompress bz2 gz lz4 lzma xz zst",
@@ -110,7 +111,7 @@ end
 
 local passed, failed, left, reasons = 0, 0, 0, {}
 for _, row in ipairs(manifest.rows) do
-  local kind = kind_of[row.reader or row.format]
+  local kind = kind_of[row.format == "hf_hub_layout" and row.format or row.reader or row.format] -- one reader has two forms
   local module, why = module_of(kind)
   why = why or module.left_out and module.left_out(row)
   if only and not only:find("," .. (kind or "") .. ",", 1, true) or text and not (row.file .. " " .. (row.key or "")):find(text, 1, true) then

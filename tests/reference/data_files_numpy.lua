@@ -45,7 +45,6 @@ function M.left_out(row)
   if features:find "c8" or features:find "c16" then
     return not pcall(accel.from_bytes, ("\0"):rep(8), "c64", { 1 }) and "no complex dtypes yet" or nil
   end
-  if row.file:find "%.gz$" then return "IDX does not read gzip yet" end
 end
 
 function M.read(path, row)

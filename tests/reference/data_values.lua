@@ -11,7 +11,7 @@ end
 
 function M.read_json(path)
   local f <close> = assert(io.open(path, "rb"))
-  return accel.json.decode(f:read "a", { nulls = true })
+  return accel.json.decode(f:read "a", { nulls = true, records = true })
 end
 
 local last_path, last_value -- rows of one picture lie side by side and share one file

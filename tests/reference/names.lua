@@ -66,7 +66,7 @@ for _, entry in ipairs(raw.json(here .. "/opinfo/golden/ops.json") or {}) do
 end
 for _, entry in ipairs(raw.json(here .. "/opinfo/golden/modules.json") or {}) do test("nn", entry.op) end
 
-local order, count = {}, {}
+local order, count, stale = {}, {}, {}
 for line in file:lines() do
   local space, name = line:match "^(%S+) (%S+)$"
   if space then
@@ -78,6 +78,7 @@ for line in file:lines() do
     c.all = c.all + 1
     if value_of(space, name) ~= nil then
       c.present[#c.present + 1] = name
+      if absent.reason(space, name) then stale[#stale + 1] = space .. " " .. name end
       if not tested[space .. " " .. name] then c.untested[#c.untested + 1] = name end
     elseif absent.reason(space, name) then
       c.refused[#c.refused + 1] = name
@@ -93,6 +94,7 @@ for _, space in ipairs(order) do
   local c = count[space]
   print(("%-8s %6d %8d %8d %8d %9d"):format(space, c.all, #c.present, #c.refused, #c.absent, #c.untested))
 end
+if #stale > 0 then print("\nrefused by util/absent although accel has them: " .. table.concat(stale, ", ")) end
 for _, kind in ipairs { "refused", "absent", "untested" } do
   for _, space in ipairs(order) do
     if show[kind] and (next(only) == nil or only[space]) then

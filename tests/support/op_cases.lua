@@ -124,6 +124,8 @@ local domain = {
   log2 = { { 0.3, 3 } }, log10 = { { 0.3, 3 } }, asin = { { -0.9, 0.9 } }, acos = { { -0.9, 0.9 } },
   atanh = { { -0.9, 0.9 } }, acosh = { { 1.2, 3 } }, tan = { { -1.3, 1.3 } }, atan2 = { { -2, 2 }, { 0.4, 3 } },
   xlogy = { { -2, 2 }, { 0.3, 3 } },
+  lgamma = { { 0.5, 3 } }, digamma = { { 0.5, 3 } }, erfinv = { { -0.9, 0.9 } }, ndtri = { { 0.1, 0.9 } }, entr = { { 0.3, 3 } },
+  erfcx = { { -1, 2 } }, xlog1py = { { -2, 2 }, { -0.6, 2 } }, float_power = { { 0.4, 2 }, { -2, 2 } }, hypot = { { 0.4, 2 }, { -2, 2 } },
 }
 
 local unary_shapes = { { 3, 4 }, {}, { 0 }, { 2, 0, 3 }, { 7 }, { 2, 3, 2 } }
@@ -210,7 +212,7 @@ end
 -- Files of cases beside this one, by topic. Each returns a table of lists by op name.
 local topics = {
   "math", "shape", "map", "reduce", "matmul", "norm", "attention", "conv", "sort", "pick", "loss", "optim", "more",
-  "quant",
+  "quant", "complex", "special", "statistics",
 }
 
 function M.cases(info)

@@ -6,14 +6,20 @@
  * helps if all agents that learned a record died. */
 #include "launch/member/member_impl.h"
 
+static void store(aci_acceptor *a, uint64_t *field, uint64_t value) {
+  __atomic_store_n(field, value, __ATOMIC_SEQ_CST);
+  (void)a;
+  ACI_MEMBER_STORED(a);
+}
+
 static const aci_record *value_of(const aci_acceptor *a) { return &a->value[a->accepted & 1]; }
 
 /* Stores are in an order in which a kill after any of them loses no vote: `slot` first, and a value
  * counts only if its number is the slot. An old promise that is left makes ballots fail, no more. */
 static void move(aci_acceptor *a, uint64_t slot) {
-  __atomic_store_n(&a->slot, slot, __ATOMIC_SEQ_CST);
-  __atomic_store_n(&a->promised, 0, __ATOMIC_SEQ_CST);
-  __atomic_store_n(&a->promised_to, 0, __ATOMIC_SEQ_CST);
+  store(a, &a->slot, slot);
+  store(a, &a->promised, 0);
+  store(a, &a->promised_to, 0);
 }
 
 static uint64_t accepted_ballot(const aci_acceptor *a) {
@@ -24,7 +30,8 @@ static uint64_t accepted_ballot(const aci_acceptor *a) {
 static void vote(aci_acceptor *a, uint64_t ballot, const aci_record *value) {
   uint64_t other = ~a->accepted & 1;
   aci_record_copy(&a->value[other], value);
-  __atomic_store_n(&a->accepted, ballot << 1 | other, __ATOMIC_SEQ_CST);
+  ACI_MEMBER_STORED(a);
+  store(a, &a->accepted, ballot << 1 | other);
 }
 
 static const aci_record *known(const aci_acceptor *a) { return &a->decided[a->newest & 1]; }
@@ -33,7 +40,7 @@ void aci_acceptor_learn(aci_acceptor *a, const aci_record *record) {
   uint64_t other = ~a->newest & 1;
   if (record->number <= known(a)->number) return;
   aci_record_copy(&a->decided[other], record);
-  __atomic_store_n(&a->newest, other, __ATOMIC_SEQ_CST);
+  store(a, &a->newest, other);
 }
 
 bool aci_acceptor_answer(aci_acceptor *a, const aci_member_msg *msg, aci_member_msg *answer) {
@@ -50,8 +57,8 @@ bool aci_acceptor_answer(aci_acceptor *a, const aci_member_msg *msg, aci_member_
     bool same = msg->ballot == a->promised &&
                 (msg->from == a->promised_to || ACI_MEMBER_FAULT(BALLOT_SHARED));
     if (msg->ballot <= a->promised && !same) goto refuse;
-    __atomic_store_n(&a->promised, msg->ballot, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&a->promised_to, msg->from, __ATOMIC_SEQ_CST);
+    store(a, &a->promised, msg->ballot);
+    store(a, &a->promised_to, msg->from);
     answer->kind = ACI_MEMBER_PROMISE;
     answer->accepted = accepted_ballot(a);
     answer->record = answer->accepted != 0 ? value_of(a) : NULL;
@@ -59,7 +66,7 @@ bool aci_acceptor_answer(aci_acceptor *a, const aci_member_msg *msg, aci_member_
   }
   if (msg->ballot < a->promised && !ACI_MEMBER_FAULT(PROMISE_FORGOTTEN)) goto refuse;
   if (msg->ballot != accepted_ballot(a)) {
-    if (msg->ballot > a->promised) __atomic_store_n(&a->promised, msg->ballot, __ATOMIC_SEQ_CST);
+    if (msg->ballot > a->promised) store(a, &a->promised, msg->ballot);
     vote(a, msg->ballot, msg->record);
   } else if (aci_record_hash(value_of(a)) != aci_record_hash(msg->record)) {
     goto refuse; /* only an agent that lost its memory uses a ballot twice */

@@ -7,6 +7,10 @@
 #ifndef ACI_MEMBER_FAULT
 #define ACI_MEMBER_FAULT(name) false
 #endif
+/* After each store to an acceptor's page, for the simulator, which kills agents between two. */
+#ifndef ACI_MEMBER_STORED
+#define ACI_MEMBER_STORED(page) ((void)0)
+#endif
 
 static inline bool aci_set_has(const aci_member_set *s, int i) {
   return s->word[i >> 6] >> (i & 63) & 1;

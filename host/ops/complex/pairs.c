@@ -10,8 +10,11 @@ ac_status aci_pairs_shape(ac_frame *f, ac_err *e) {
   int64_t s[AC_MAX_DIMS];
   for (int i = 0; i < 2; i++) {
     const ac_tensor *t = ARG_T(f, i);
-    AC_CHECK(t->dtype == ARG_T(f, 0)->dtype && (t->dtype == AC_F32 || t->dtype == AC_F64), e);
-    AC_CHECK(t->ndim > 0 && t->shape[t->ndim - 1] == 2, e);
+    if (t->dtype != ARG_T(f, 0)->dtype || (t->dtype != AC_F32 && t->dtype != AC_F64))
+      return AC_FAIL(e, DTYPE, "x and y must be f32 or both f64, y is %s",
+                     ac_dtype_name((ac_dtype)t->dtype));
+    if (t->ndim == 0 || t->shape[t->ndim - 1] != 2)
+      return AC_FAIL(e, SHAPE, "the last dim must be pairs of real and imaginary part");
     AC_TRY(aci_broadcast(&nd, s, t, e));
   }
   return ac_frame_out(f, (ac_dtype)ARG_T(f, 0)->dtype, nd, s, e);

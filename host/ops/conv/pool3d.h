@@ -22,6 +22,10 @@ static inline ac_tensor *aci_pool3_planes(ac_expr *x, ac_tensor *t) {
   if (x->st == AC_OK && t->ndim != 4 && t->ndim != 5)
     x->st = AC_FAIL(x->e, SHAPE, "expected an input (N, C, D, H, W) or (C, D, H, W), got shape %s",
                     aci_shape_str(t->ndim, t->shape, s, sizeof s));
+  for (int i = t->ndim - 4; x->st == AC_OK && i < t->ndim; i++)
+    if (t->shape[i] == 0)
+      x->st = AC_FAIL(x->e, SHAPE, "there is nothing to pool in an input of shape %s",
+                      aci_shape_str(t->ndim, t->shape, s, sizeof s));
   if (x->st != AC_OK) return NULL;
   const int64_t *d = t->shape + t->ndim - 3;
   const int64_t planes = t->ndim == 5 ? t->shape[0] * t->shape[1] : t->shape[0];

@@ -218,7 +218,7 @@ ac_status aci_complex_run(ac_ctx *c, const ac_op *op, const ac_value *args, ac_v
   ac_expr x;
   if (op->desc->on_complex == NULL)
     return AC_FAIL(e, DTYPE,
-                   "complex tensors have no %s; take their real, imag, abs or angle first",
+                   "complex tensors have no %s; take their real, imag, abs, angle or view_as_real",
                    op->name);
   ac_expr_init(&x, c, e);
   ac_value first[AC_MAX_ARGS];
@@ -296,6 +296,24 @@ int aci_complex_parts(ac_expr *x, const ac_op *op, const ac_value *args, ac_tens
   if (x->st == AC_OK) im[0] = ac_expr_call(x, op, v, im + 1, s->n_results - 1);
   for (int i = 0; i < s->n_results; i++) out[i] = aci_join(x, re[i], im[i]);
   return s->n_results;
+}
+
+int aci_complex_in_place(ac_expr *x, const ac_op *op, const ac_value *args, ac_tensor **out) {
+  ac_value v[AC_MAX_ARGS];
+  (void)out;
+  for (int i = 0; i < op->n_params; i++) {
+    v[i] = args[i];
+    if (args[i].kind != AC_T_TENSORS) continue;
+    v[i].tensors = aci_expr_list(x, args[i].n);
+    if (v[i].tensors == NULL && x->st == AC_OK)
+      x->st = AC_FAIL(x->e, OOM, "no memory for a list of tensors");
+    for (int j = 0; j < args[i].n && x->st == AC_OK; j++) {
+      ac_tensor *t = args[i].tensors[j];
+      v[i].tensors[j] = aci_is_complex(t) ? x_view_as_real(x, t) : t;
+    }
+  }
+  if (x->st == AC_OK) ac_expr_call(x, op, v, NULL, 0);
+  return 0;
 }
 
 int aci_complex_pairs(ac_expr *x, const ac_op *op, const ac_value *args, ac_tensor **out) {

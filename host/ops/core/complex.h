@@ -8,6 +8,7 @@
  *   .on_complex = aci_complex_parts      once for the real parts, once for the imaginary ones
  *                 aci_complex_pairs      the same in one pass, for ops that go element by element
  *                 aci_complex_composed   .composed is right for complex tensors
+ *                 aci_complex_in_place   lists of tensors that it writes, as floats: optimizer steps
  *                 a function of the op   its formula in ops on real tensors
  *   .complex_as = AC_COMPLEX_NATIVE   shape rule, kernel and gradient rule take complex tensors
  *                 AC_COMPLEX_PAIRS    the kernel alone does not: it gets the floats
@@ -32,6 +33,7 @@ ac_status aci_complex_kernel(ac_frame *f, ac_kernel k, ac_err *e);
 int aci_complex_parts(ac_expr *x, const ac_op *op, const ac_value *args, ac_tensor **out);
 int aci_complex_pairs(ac_expr *x, const ac_op *op, const ac_value *args, ac_tensor **out);
 int aci_complex_composed(ac_expr *x, const ac_op *op, const ac_value *args, ac_tensor **out);
+int aci_complex_in_place(ac_expr *x, const ac_op *op, const ac_value *args, ac_tensor **out);
 
 /* ---- for formulas. As all expressions they take and give NULL after a failure ---- */
 /* The parts of a complex tensor, views. Of a real one itself, and zeros. */

@@ -32,6 +32,9 @@ static inline int64_t aci_scalar_i(ac_scalar s) {
   return s.kind == AC_SCALAR_FLOAT ? (int64_t)s.f : s.i;
 }
 
+/* The plain quotient, which gradient rules take. */
+#define x_div(x, a, b) x_div(x, a, b, AC_DIV_ROUNDING_MODE_NONE)
+
 /* Next output is a view of argument arg as another dtype: strides and offset count its elements. */
 ac_status aci_frame_view_as(ac_frame *f, int arg, ac_dtype dt, int ndim, const int64_t *shape,
                             const int64_t *stride, int64_t offset, ac_err *e);

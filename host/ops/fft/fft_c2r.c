@@ -14,7 +14,9 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   AC_TRY(aci_fft_check(f, x, d, true, e));
   if (n < 1)
     return AC_FAIL(e, SHAPE, "invalid number of data points (%lld) to transform", (long long)n);
-  AC_CHECK(x->shape[d] == n / 2 + 1, e);
+  if (x->shape[d] != n / 2 + 1)
+    return AC_FAIL(e, SHAPE, "%lld points need %lld frequencies, x has %lld", (long long)n,
+                   (long long)(n / 2 + 1), (long long)x->shape[d]);
   memcpy(s, x->shape, (size_t)(x->ndim - 1) * 8);
   s[d] = n;
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim - 1, s, e);

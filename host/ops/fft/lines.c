@@ -13,7 +13,11 @@ ac_status aci_fft_check(const ac_frame *f, const ac_tensor *x, int64_t dim, bool
   if (x->dtype != AC_F32 && x->dtype != AC_F64)
     return AC_FAIL(e, DTYPE, "transforms are of f32, f64, c64 and c128, not %s; cast the tensor",
                    ac_dtype_name((ac_dtype)x->dtype));
-  AC_CHECK(dim >= 0 && dim < n && (!pairs || x->shape[n] == 2), e);
+  if (pairs && (n < 0 || x->shape[n] != 2))
+    return AC_FAIL(e, SHAPE, "the last dim of x must be pairs of real and imaginary part");
+  if (dim < 0 || dim >= n)
+    return AC_FAIL(e, INDEX, "dim %lld is out of range for %d dims, counted from 0", (long long)dim,
+                   n);
   return AC_OK;
 }
 

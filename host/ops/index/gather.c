@@ -33,7 +33,7 @@ static ac_status cpu_back(ac_frame *f, ac_err *e) {
   ac_tensor *dx = f->out[0];
   if (dx->numel == 0) return AC_OK;
   memset(aci_data(dx), 0, (size_t)dx->numel * aci_dsize((ac_dtype)dx->dtype));
-  return aci_scatter_add(f, dx, ARG_T(f, 0), (int)ARG_I(f, 1), 2, e);
+  return aci_scatter_join_run(f, dx, ARG_T(f, 0), (int)ARG_I(f, 1), 2, ACI_SCATTER_SUM, e);
 }
 
 static void grad_back(ac_grad *g) {

@@ -63,7 +63,8 @@ typedef struct gather_job {
   char *near; /* the tensor walked in index's own positions */
   char *far;  /* the tensor whose dim the ids address */
   int64_t near_stride[AC_MAX_DIMS], far_stride[AC_MAX_DIMS];
-  enum { TAKE, PUT, ADD } how; /* near = far, far = near, far += near */
+  enum { TAKE, PUT, JOIN } how; /* near = far, far = near, far joined with near */
+  aci_scatter_join join;
 } gather_job;
 
 /* Offsets of flat position r over dims [lo, hi) of index. */
@@ -104,10 +105,23 @@ static void gather_range(void *arg, int64_t begin, int64_t end) {
       STATEMENT;                                                           \
     }                                                                      \
   } while (0)
-      if (j->how == ADD) {
-        if (j->ct == ACI_C_F32) EACH(float, *pf += *pn);
-        else if (j->ct == ACI_C_F64) EACH(double, *pf += *pn);
-        else EACH(uint64_t, *pf += *pn);
+#define EACH_TYPE(INTEGER, STATEMENT)                     \
+  do {                                                    \
+    if (j->ct == ACI_C_F32) EACH(float, STATEMENT);       \
+    else if (j->ct == ACI_C_F64) EACH(double, STATEMENT); \
+    else EACH(INTEGER, STATEMENT);                        \
+  } while (0)
+      if (j->how == JOIN) {
+        switch (j->join) { /* NaN stays */
+          case ACI_SCATTER_SUM: EACH_TYPE(uint64_t, *pf += *pn); break;
+          case ACI_SCATTER_PROD: EACH_TYPE(uint64_t, *pf *= *pn); break;
+          case ACI_SCATTER_MAX:
+            EACH_TYPE(int64_t, *pf = *pf >= *pn || *pf != *pf ? *pf : *pn);
+            break;
+          case ACI_SCATTER_MIN:
+            EACH_TYPE(int64_t, *pf = *pf <= *pn || *pf != *pf ? *pf : *pn);
+            break;
+        }
       } else if (j->how == PUT) {
         switch (j->es) {
           case 1: EACH(uint8_t, *pf = *pn); break;
@@ -123,6 +137,7 @@ static void gather_range(void *arg, int64_t begin, int64_t end) {
           default: EACH(uint64_t, *pn = *pf); break;
         }
       }
+#undef EACH_TYPE
 #undef EACH
     }
   }
@@ -178,8 +193,8 @@ ac_status aci_scatter(ac_frame *f, ac_tensor *out, const ac_tensor *src, const v
   return AC_OK;
 }
 
-ac_status aci_scatter_add(ac_frame *f, ac_tensor *out, const ac_tensor *src, int dim, int arg,
-                          ac_err *e) {
+ac_status aci_scatter_join_run(ac_frame *f, ac_tensor *out, const ac_tensor *src, int dim, int arg,
+                               aci_scatter_join join, ac_err *e) {
   const ac_dtype dt = (ac_dtype)out->dtype;
   const aci_ctype ct = aci_ctype_of(dt);
   const bool native = dt == AC_F32 || dt == AC_F64 || dt == AC_I64;
@@ -188,7 +203,8 @@ ac_status aci_scatter_add(ac_frame *f, ac_tensor *out, const ac_tensor *src, int
   gather_job j = {.index = ARG_T(f, arg),
                   .dim = dim,
                   .ct = ct,
-                  .how = ADD,
+                  .how = JOIN,
+                  .join = join,
                   .near = aci_data(src),
                   .far = aci_data(out)};
   AC_GOTO(
@@ -215,4 +231,23 @@ done:
   ac_block_free(wide);
   ac_block_free(ids);
   return st;
+}
+
+ac_status aci_scatter_join_cpu(ac_frame *f, aci_scatter_join join, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, 0);
+  ac_tensor *y = f->out[0];
+  const int64_t *ids;
+  ac_block *block;
+  int d = aci_wrap_dim(ARG_I(f, 1), x->ndim);
+  if (f->inplace) { /* nothing may be written when an index is bad */
+    AC_TRY(aci_index_values(f, 2, x->ndim > 0 ? x->shape[d] : 1, "positions", &ids, &block, e));
+    ac_block_free(block);
+  } else {
+    aci_range dst = {.ptr = aci_data(y), .dtype = (ac_dtype)y->dtype},
+              src = {.ptr = aci_data(x), .dtype = (ac_dtype)x->dtype};
+    memcpy(dst.stride, y->stride, (size_t)y->ndim * 8);
+    memcpy(src.stride, x->stride, (size_t)x->ndim * 8);
+    aci_range_copy_cpu(f->team, x->ndim, x->shape, &dst, &src);
+  }
+  return aci_scatter_join_run(f, y, ARG_T(f, 3), d, 2, join, e);
 }

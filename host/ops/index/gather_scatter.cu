@@ -23,9 +23,16 @@ struct gather_args {
   int64_t far_n;
   aci_order o;     /* keys: the index, `bound` if out of range */
   uint64_t number; /* the value to write if near is NULL */
+  int join;        /* 0: the sum, 1: the product, 2: the larger, 3: the smaller one */
   int *fault;
 };
 } // namespace
+
+template <class C> ACI_DEVICE C joined(int how, C a, C b) {
+  if (how == 0) return a + b;
+  if (how == 1) return a * b;
+  return a != a || (how == 2 ? a >= b : a <= b) ? a : b; /* NaN stays */
+}
 
 /* y[e] = x[.. index[e] ..]: near = y, far = x */
 template <class S>
@@ -47,7 +54,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
   }
 }
 
-/* far[p] (+)= the near elements whose index is p, in the order of the index. One thread a
+/* far[p] = far[p] or 0, joined with the near elements whose index is p, in the order of the index. One thread a
  * position. */
 template <class C>
 static __global__ void __launch_bounds__(ACI_BLOCK)
@@ -73,7 +80,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
       const int64_t id =
           aci_get<int64_t>(a.index_dt, a.index, index_at + j * a.index_stride[a.dim]);
       if ((uint64_t)id >= (uint64_t)a.bound) *a.fault = ACI_FAULT_INDEX;
-      else if (id == position) sum += aci_get<C>(a.dt, a.near_, near_at + j * a.near_stride[a.dim]);
+      else if (id == position)
+        sum = joined(a.join, sum, aci_get<C>(a.dt, a.near_, near_at + j * a.near_stride[a.dim]));
     }
     aci_put(a.dt, a.far_, far_at, sum);
   }
@@ -119,8 +127,9 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
     const int64_t to = at.far_at + (int64_t)key * a.far_stride[a.dim];
     C sum = aci_get<C>(a.dt, a.far_, to);
     for (int64_t j = k; j < a.o.n && aci_order_key_at(a.o, line * a.o.n + j) == key; j++)
-      sum +=
-          aci_get<C>(a.dt, a.near_, at.near_at + a.o.at[line * a.o.n + j] * a.near_stride[a.dim]);
+      sum = joined(
+          a.join, sum,
+          aci_get<C>(a.dt, a.near_, at.near_at + a.o.at[line * a.o.n + j] * a.near_stride[a.dim]));
     aci_put(a.dt, a.far_, to, sum);
   }
 }
@@ -242,6 +251,13 @@ static ac_status scatter_add(ac_frame *f, ac_err *e) {
   if (!f->inplace) AC_TRY(aci_cuda_copy_tensor(f, y, x, e));
   return add(f, args_of(f, f->args[2].tensor, f->args[1].i, f->args[3].tensor, y), true, e);
 }
+static ac_status scatter_join(ac_frame *f, ac_err *e) {
+  const ac_tensor *x = f->args[0].tensor, *y = f->out[0];
+  if (!f->inplace) AC_TRY(aci_cuda_copy_tensor(f, y, x, e));
+  gather_args a = args_of(f, f->args[2].tensor, f->args[1].i, f->args[3].tensor, y);
+  a.join = (int)f->args[4].i;
+  return add(f, a, true, e);
+}
 static ac_status put(ac_frame *f, gather_args a, bool mark, size_t size, ac_err *e) {
   if (a.n == 0) return AC_OK;
   const bool sorted = a.shape[a.dim] > LONG && a.near_ != NULL;
@@ -280,5 +296,6 @@ static ac_status scatter_last(ac_frame *f, ac_err *e) {
 AC_KERNEL(cuda, gather, gather)
 AC_KERNEL(cuda, gather_backward, gather_backward)
 AC_KERNEL(cuda, scatter_add, scatter_add)
+AC_KERNEL(cuda, scatter_join, scatter_join)
 AC_KERNEL(cuda, scatter, scatter)
 AC_KERNEL(cuda, scatter_last, scatter_last)

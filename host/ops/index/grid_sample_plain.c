@@ -49,7 +49,7 @@ static void axis_of(ac_expr *x, const aci_grid *g, int d, ac_tensor *v, axis *t)
                  : plus(x, x_mul(x, T(c), F((double)n / 2)), -0.5);
   for (int k = 0; k < 4; k++) t->weight[k] = NULL;
   if (g->mode == ACI_GRID_NEAREST) {
-    ac_tensor *at = x_round(x, inside(x, g, n, c));
+    ac_tensor *at = x_round(x, inside(x, g, n, c), 0);
     place(x, n, at, t, 0);
     /* 1, so that the grid has a gradient, which is 0 */
     t->weight[0] = plus(x, x_mul(x, T(x_nan_to_num(x, at, 0, NULL, NULL)), F(0)), 1);

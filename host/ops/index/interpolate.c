@@ -7,7 +7,7 @@
    antialias: a reduction weighs all elements that fall on a position (bilinear, bicubic), as image libraries do
    gradient: dx = dy summed with the same weights (interpolate_backward).
    example: accel.tensor { { { 1.0, 2.0 } } }:interpolate { scale_factor = 2 } --> { { { 1, 1, 2, 2 } } }
-   example: accel.tensor { { { { 0.0, 4.0, 0.0, 4.0 } } } }:interpolate({ 1, 2 }, { mode = "bilinear", antialias = true }) --> { { { { 1.714286, 2.285714 } } } }
+   example: accel.arange(8.0):view(1, 1, 1, 8):interpolate({ 1, 2 }, { mode = "bilinear", antialias = true }) --> { { { { 1.892857, 5.107143 } } } }
    example: accel.tensor { { { 1.0, 3.0 } } }:interpolate(3, { mode = "linear", align_corners = true }) --> { { { 1, 2, 3 } } } */
 #include "ops/core/ctx_impl.h"
 #include "ops/index/remap.h"

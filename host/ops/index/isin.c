@@ -1,4 +1,5 @@
 /* isin: which elements are among test_elements. With invert, which are not. NaN is never among them.
+   assume_unique promises that neither tensor has equal elements. The result is the same.
    elements, test_elements (tensors of any shape, or one of them a number) -> y (shape of elements, bool).          No gradient.
    example: accel.isin(accel.tensor { 1, 2, 3 }, accel.tensor { 3, 1 }) --> { true, false, true }
    example: accel.isin(accel.tensor { 1, 2, 3 }, 2, { invert = true }) --> { true, false, true } */
@@ -34,12 +35,13 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   const ac_operand last = ac_operand_int(among->numel - 1);
   ac_tensor *sorted = x_sort(x, x_reshape(x, among, &row, 1), 0, false, false, NULL);
   ac_tensor *at =
-      x_clamp(x, x_reshape(x, x_searchsorted(x, sorted, T(v), false), &row, 1), NULL, &last);
+      x_clamp(x, x_reshape(x, x_sorted_positions(x, sorted, T(v), false), &row, 1), NULL, &last);
   ac_tensor *near = x_reshape(x, x_index_select(x, sorted, 0, at), v->shape, v->ndim);
   out[0] = a[2].b ? x_ne(x, T(near), T(v)) : x_eq(x, T(near), T(v));
   return 1;
 }
 
 AC_OP(isin,
-      .sig = "isin(elements: operand, test_elements: operand, invert: bool = false) -> tensor",
+      .sig = "isin(elements: operand, test_elements: operand, invert: bool = false, "
+             "assume_unique: bool = false) -> tensor",
       .composed = composed, .nondiff = true);

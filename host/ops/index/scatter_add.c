@@ -11,24 +11,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e);
 }
 
-static ac_status cpu(ac_frame *f, ac_err *e) {
-  const ac_tensor *x = ARG_T(f, 0);
-  ac_tensor *y = f->out[0];
-  const int64_t *ids;
-  ac_block *block;
-  int d = aci_wrap_dim(ARG_I(f, 1), x->ndim);
-  if (f->inplace) { /* nothing may be written when an index is bad */
-    AC_TRY(aci_index_values(f, 2, x->ndim > 0 ? x->shape[d] : 1, "positions", &ids, &block, e));
-    ac_block_free(block);
-  } else {
-    aci_range dst = {.ptr = aci_data(y), .dtype = (ac_dtype)y->dtype},
-              src = {.ptr = aci_data(x), .dtype = (ac_dtype)x->dtype};
-    memcpy(dst.stride, y->stride, (size_t)y->ndim * 8);
-    memcpy(src.stride, x->stride, (size_t)x->ndim * 8);
-    aci_range_copy_cpu(f->team, x->ndim, x->shape, &dst, &src);
-  }
-  return aci_scatter_add(f, y, ARG_T(f, 3), d, 2, e);
-}
+static ac_status cpu(ac_frame *f, ac_err *e) { return aci_scatter_join_cpu(f, ACI_SCATTER_SUM, e); }
 
 static void grad(ac_grad *g) {
   ac_grad_set(g, 0, g->dout[0]);

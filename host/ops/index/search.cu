@@ -85,10 +85,8 @@ static ac_status search(ac_frame *f, int sequence, int values, ac_err *e) {
   if (floats) return aci_launch(f, "search", search_kernel<float>, blocks, e, a);
   return aci_launch(f, "search", search_kernel<int64_t>, blocks, e, a);
 }
-static ac_status searchsorted(ac_frame *f, ac_err *e) { return search(f, 0, 1, e); }
-static ac_status bucketize(ac_frame *f, ac_err *e) { return search(f, 1, 0, e); }
-AC_KERNEL(cuda, searchsorted, searchsorted)
-AC_KERNEL(cuda, bucketize, bucketize)
+static ac_status sorted_positions(ac_frame *f, ac_err *e) { return search(f, 0, 1, e); }
+AC_KERNEL(cuda, sorted_positions, sorted_positions)
 
 /* ---- repeat_positions: i, repeats[i] times in a row ---- */
 namespace {

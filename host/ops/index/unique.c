@@ -1,6 +1,7 @@
 /* unique: the distinct elements of x in ascending order, which of them each element of x is, and how often
-   each occurs. With dim the distinct slices along it, ordered by their first difference. Every NaN is distinct.
-   they come last.
+   each occurs. With dim the distinct slices along it, ordered by their first difference. Every NaN is distinct. They
+   come last. If return_inverse or return_counts is given, the results are those of PyTorch: the values and what is asked for. The
+   values are in order with sorted = false as well.
    x (any shape) -> values (m, dtype of x), inverse (shape of x, i64, from 0), counts (m, i64), m at most as
    many as x has elements. x (a, n, b), dim 2nd -> values (a, m, b), inverse (n), counts (m).          No gradient.
    example: accel.tensor { 2, 1, 2, 5 }:unique() --> { 1, 2, 5 }, { 1, 0, 1, 2 }, { 1, 2, 1 }
@@ -125,8 +126,29 @@ done:
   return st;
 }
 
-AC_OP(
-    unique,
-    .sig =
-        "unique(x: tensor, dim: dim?) -> (values: tensor, inverse: tensor, counts: tensor) dynamic",
-    .shape = shape, .cpu = cpu, .nondiff = true);
+/* ---- the public op: the results that its options ask for ---- */
+int aci_unique_results(ac_tensor *const all[3], const ac_value *inverse, const ac_value *counts,
+                       ac_tensor **out) {
+  const bool asked = inverse->kind != AC_T_NONE || counts->kind != AC_T_NONE;
+  int n = 0;
+  out[n++] = all[0];
+  if (!asked || (inverse->kind != AC_T_NONE && inverse->b)) out[n++] = all[1];
+  if (!asked || (counts->kind != AC_T_NONE && counts->b)) out[n++] = all[2];
+  return n;
+}
+
+static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
+  ac_tensor *all[3] = {NULL, NULL, NULL};
+  const int64_t *dim = a[1].kind == AC_T_NONE ? NULL : &a[1].i;
+  all[0] = x_unique_sorted(x, a[0].tensor, dim, &all[1], &all[2]);
+  return aci_unique_results(all, &a[3], &a[4], out);
+}
+
+AC_OP(unique,
+      .sig = "unique(x: tensor, dim: dim?, sorted: bool = true, return_inverse: bool?, "
+             "return_counts: bool?) -> (values: tensor, inverse: tensor?, counts: tensor?) dynamic",
+      .composed = composed, .nondiff = true);
+AC_OP(unique_sorted,
+      .sig = "unique_sorted(x: tensor, dim: dim?) -> (values: tensor, inverse: tensor, "
+             "counts: tensor) dynamic",
+      .shape = shape, .cpu = cpu, .nondiff = true, .hidden = true);

@@ -232,4 +232,4 @@ static ac_status unique(ac_frame *f, ac_err *e) {
   if (f->args[1].kind == AC_T_NONE || x->ndim == 0) return elements(f, x, e);
   return along(f, x, (int)(d < 0 ? d + x->ndim : d), e);
 }
-AC_KERNEL(cuda, unique, unique)
+AC_KERNEL(cuda, unique_sorted, unique)

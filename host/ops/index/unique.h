@@ -9,4 +9,9 @@
  * element. */
 ac_status aci_unique_slices(ac_frame *f, const ac_tensor *x, int dim, ac_err *e);
 
+/* values, inverse and counts that return_inverse and return_counts ask for: all without either, otherwise
+ * the values and those that are true. Returns their number. */
+int aci_unique_results(ac_tensor *const all[3], const ac_value *inverse, const ac_value *counts,
+                       ac_tensor **out);
+
 #endif

@@ -29,7 +29,7 @@ static void load(void) {
 }
 
 bool aci_lapack(int64_t least) {
-  if (least < ACI_LAPACK_FROM || least >= 1 << 15) return false;
+  if (least < ACI_LAPACK_FROM || least >= 1 << 14) return false;
   pthread_once(&once, load);
   return usable;
 }

@@ -6,7 +6,8 @@
 
 enum { ACI_LAPACK_FROM = 17 }; /* least size for which the library is worth loading */
 
-/* The smaller extent of an m x n matrix is large enough, and the library is usable. */
+/* The smaller extent of an m x n matrix is large enough (and not too large for counts of 32 bits), and
+ * the library is usable. */
 bool aci_lapack(int64_t least);
 /* Doubles of scratch. */
 int64_t aci_lapack_svd_scratch(int64_t m, int64_t n);

@@ -1,4 +1,4 @@
-/* What the margin losses of classes share: input (N, C) or (C), and targets of whole rows. Called
+/* What the margin losses of classes share: input (N, C) or (C), of rank 0 one class, and targets of whole rows. Called
  * by multi_margin_loss, multilabel_margin_loss and multilabel_soft_margin_loss. */
 #ifndef ACI_OPS_LOSS_CLASSES_H
 #define ACI_OPS_LOSS_CLASSES_H
@@ -11,11 +11,16 @@ static inline ac_status aci_classes_input(ac_expr *x, const ac_tensor *in) {
   if (!ac_dtype_is_float((ac_dtype)in->dtype))
     return x->st = AC_FAIL(x->e, DTYPE, "input must be floating point, got %s",
                            ac_dtype_name((ac_dtype)in->dtype));
-  if (in->ndim < 1 || in->ndim > 2 || in->shape[in->ndim - 1] == 0)
+  if (in->ndim > 2 || (in->ndim > 0 && in->shape[in->ndim - 1] == 0))
     return x->st =
                AC_FAIL(x->e, SHAPE, "expected an input (N, C) or (C) with classes, got shape %s",
                        aci_shape_str(in->ndim, in->shape, s, sizeof s));
   return AC_OK;
+}
+
+/* Classes of an input. */
+static inline int64_t aci_classes_of(const ac_tensor *in) {
+  return in->ndim == 0 ? 1 : in->shape[in->ndim - 1];
 }
 
 /* DTYPE or SHAPE unless weight has a float for each class. */

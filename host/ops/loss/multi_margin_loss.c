@@ -20,7 +20,7 @@ static ac_status check(ac_expr *x, const ac_value *a) {
     return x->st = AC_FAIL(x->e, SHAPE, "target of shape %s does not fit input of shape %s",
                            aci_shape_str(t->ndim, t->shape, s, sizeof s),
                            aci_shape_str(in->ndim, in->shape, u, sizeof u));
-  return aci_classes_weight(x, &a[WEIGHT], in->shape[in->ndim - 1]);
+  return aci_classes_weight(x, &a[WEIGHT], aci_classes_of(in));
 }
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
@@ -29,7 +29,7 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   const ac_scalar one = aci_float(1);
   const ac_operand zero = F(0);
   if (check(x, a) != AC_OK) return 1;
-  const int64_t rows[2] = {in->ndim == 2 ? in->shape[0] : 1, 1}, c = in->shape[in->ndim - 1];
+  const int64_t rows[2] = {in->ndim == 2 ? in->shape[0] : 1, 1}, c = aci_classes_of(in);
   ac_tensor *m = x_reshape(x, in, (int64_t[]){rows[0], c}, 2);
   ac_tensor *t = x_reshape(x, a[TARGET].tensor, rows, 2);
   ac_tensor *own = x_gather(x, m, 1, t);
@@ -43,7 +43,7 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   /* the target's own term is left out by its position, because margin may be NaN or negative */
   d = d == NULL ? NULL : x_scatter(x, d, 1, t, zero);
   ac_tensor *l = x_div(x, T(x_sum(x, d, &last, 1, false, NULL)), F((double)c));
-  if (in->ndim == 1) l = x_reshape(x, l, NULL, 0);
+  if (in->ndim < 2) l = x_reshape(x, l, NULL, 0);
   out[0] = aci_loss_reduce(x, l, a[REDUCTION].i);
   return 1;
 }

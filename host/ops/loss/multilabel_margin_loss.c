@@ -26,7 +26,7 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   const ac_operand zero = F(0), least = ac_operand_int(0);
   const ac_dtype dt = (ac_dtype)in->dtype;
   if (check(x, a) != AC_OK) return 1;
-  const int64_t n = in->ndim == 2 ? in->shape[0] : 1, c = in->shape[in->ndim - 1];
+  const int64_t n = in->ndim == 2 ? in->shape[0] : 1, c = aci_classes_of(in);
   ac_tensor *m = x_reshape(x, in, (int64_t[]){n, c}, 2);
   ac_tensor *t = x_reshape(x, a[1].tensor, m == NULL ? NULL : m->shape, 2);
   /* 1 for every listed class before the first -1 */
@@ -41,7 +41,7 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   d = x_clamp(x, x_add(x, T(d), F(1), one), &zero, NULL);
   d = x_mul(x, T(x_mul(x, T(d), T(x_unsqueeze(x, live, 2)))), T(x_unsqueeze(x, other, 1)));
   ac_tensor *l = x_div(x, T(x_sum(x, d, all, 2, false, NULL)), F((double)c));
-  if (in->ndim == 1) l = x_reshape(x, l, NULL, 0);
+  if (in->ndim < 2) l = x_reshape(x, l, NULL, 0);
   out[0] = aci_loss_reduce(x, l, a[2].i);
   return 1;
 }

@@ -32,7 +32,7 @@ static inline AC_INLINE int64_t quotient_i64(int64_t x, int64_t y) {
 ACI_LOOP2(floor_divide, float, f32, FWD32)
 ACI_LOOP2(floor_divide, double, f64, FWD64)
 ACI_LOOP2(floor_divide, int64_t, i64, FWDI)
-static const aci_map floor_divide_map = {2, floor_divide_f32, floor_divide_f64, floor_divide_i64};
+const aci_map aci_floor_divide_map = {2, floor_divide_f32, floor_divide_f64, floor_divide_i64};
 
 static void grad(ac_grad *g) {
   aci_grad_zero(g, 0);
@@ -41,4 +41,4 @@ static void grad(ac_grad *g) {
 
 AC_OP(floor_divide, .sig = "floor_divide(x: operand, other: operand) -> tensor",
       .shape = aci_modulo_shape, .cpu = aci_modulo_cpu, .any_device = true, .elementwise = true,
-      .data = &floor_divide_map, .grad = grad, .inplace = true, .flops_per_element = 6);
+      .data = &aci_floor_divide_map, .grad = grad, .inplace = true, .flops_per_element = 6);

@@ -188,6 +188,7 @@ template <class F> struct aci_map_packs<F, float> {
 /* ---- functions for formulas ---- */
 #include "ops/map/angle.h"
 #include "ops/map/exponential.h"
+#include "ops/map/special.h"
 
 #define AC_INLINE AC_HOSTDEV __attribute__((always_inline))
 ACI_VM int64_t m_floor(int64_t x) { return x; }

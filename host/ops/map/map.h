@@ -20,6 +20,7 @@
  *   convert.[ch]            rows of any dtype to and from the compute types
  *   fill.[ch]               fill_ zero_ and the *_like ops
  *   angle.h exponential.h   formulas of the inverse circular functions, and of elu selu celu
+ *   special.h               gamma, Bessel and error functions in double
  *   bitwise.h modulo.h      shape rules and checks of the bitwise ops, and of remainder and fmod
  *   swiglu.cu               the backward of swiglu on CUDA, which has two results */
 #ifndef ACI_OPS_MAP_H

@@ -43,7 +43,9 @@ void aci_modulo_grad(ac_grad *g) {
   ac_grad_set(g, 0, ac_grad_reduce_to(g, 0, dy));
   if (!ac_grad_needs(g, 1)) return;
   ac_tensor *whole =
-      x_round(x, x_div(x, T(x_sub(x, aci_grad_operand(g, 0), T(g->out[0]), aci_float(1))),
-                       aci_grad_operand(g, 1)));
+      x_round(x,
+              x_div(x, T(x_sub(x, aci_grad_operand(g, 0), T(g->out[0]), aci_float(1))),
+                    aci_grad_operand(g, 1)),
+              0);
   ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, x_neg(x, x_mul(x, T(dy), T(whole)))));
 }

@@ -19,6 +19,9 @@ static ac_status check(const ac_frame *f, int at, int n_params, ac_err *e) {
     return AC_FAIL(e, SHAPE, "num_groups %lld does not divide the %lld channels of x %s",
                    (long long)groups, (long long)x->shape[1],
                    aci_shape_str(x->ndim, x->shape, a, sizeof a));
+  if (x->numel == groups) /* the normalised element would be 0, whatever it was */
+    return AC_FAIL(e, SHAPE, "needs more than one value per group, got shape %s in %lld groups",
+                   aci_shape_str(x->ndim, x->shape, a, sizeof a), (long long)groups);
   for (int i = 0; i < n_params; i++) AC_TRY(aci_channels_param(f, x, at + 2 + i, false, e));
   return AC_OK;
 }

@@ -18,4 +18,5 @@ AC_OP(
         "lr: tensor, step!: tensor, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, "
         "weight_decay: float = 0, maximize: bool = false, max_exp_avg_sqs!: tensors?, inv_scale: tensor?, found_inf: "
         "tensor?) -> ()",
-    .shape = aci_adam_shape, .cpu = aci_cpu_adam_step_, .nondiff = true);
+    .shape = aci_adam_shape, .cpu = aci_cpu_adam_step_, .nondiff = true,
+    .on_complex = aci_complex_in_place);

@@ -84,4 +84,4 @@ AC_OP(
         "float = 0, "
         "dampening: float = 0, weight_decay: float = 0, nesterov: bool = false, maximize: bool = false, "
         "first: bool = false, inv_scale: tensor?, found_inf: tensor?) -> ()",
-    .shape = shape, .cpu = aci_cpu_sgd_step_, .nondiff = true);
+    .shape = shape, .cpu = aci_cpu_sgd_step_, .nondiff = true, .on_complex = aci_complex_in_place);

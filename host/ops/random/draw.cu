@@ -4,6 +4,7 @@
 #include "base/philox.h"
 #include "ops/cuda/elements.cuh"
 #include "ops/cuda/launch.cuh"
+#include "ops/random/distributions.h"
 
 /* The tensor written, or read and written. */
 struct draw_args {
@@ -179,7 +180,119 @@ static ac_status bernoulli(ac_frame *f, ac_err *e) {
   truth t = {(uint64_t)(f->args[1].f * 0x1p32)};
   return fill(f, t, e);
 }
-AC_KERNEL(cuda, bernoulli_, bernoulli)
+AC_KERNEL(cuda, bernoulli_fill_, bernoulli)
+
+/* ---- other distributions: distributions.h ---- */
+struct exponential32 {
+  enum { LANES = 4 };
+  typedef float value;
+  float scale;
+  __device__ __forceinline__ void values(const aci_u32x4 &w, ac_dtype, float *y) const {
+#pragma unroll
+    for (int i = 0; i < 4; i++) y[i] = aci_exponential_f32(w.v[i]) * scale;
+  }
+};
+struct exponential64 {
+  enum { LANES = 2 };
+  typedef double value;
+  double scale;
+  __device__ __forceinline__ void values(const aci_u32x4 &w, ac_dtype, double *y) const {
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+      y[i] = aci_exponential_f64(aci_u64_of(w.v[2 * i], w.v[2 * i + 1])) * scale;
+  }
+};
+static ac_status exponential(ac_frame *f, ac_err *e) {
+  const double scale = 1 / f->args[1].f;
+  if (f->out[0]->dtype == AC_F64) {
+    exponential64 x = {scale};
+    return fill(f, x, e);
+  }
+  exponential32 x = {(float)scale};
+  return fill(f, x, e);
+}
+AC_KERNEL(cuda, exponential_, exponential)
+
+struct cauchy32 {
+  enum { LANES = 4 };
+  typedef float value;
+  float median, sigma;
+  __device__ __forceinline__ void values(const aci_u32x4 &w, ac_dtype, float *y) const {
+#pragma unroll
+    for (int i = 0; i < 4; i++) y[i] = fmaf(aci_cauchy_f32(w.v[i]), sigma, median);
+  }
+};
+struct cauchy64 {
+  enum { LANES = 2 };
+  typedef double value;
+  double median, sigma;
+  __device__ __forceinline__ void values(const aci_u32x4 &w, ac_dtype, double *y) const {
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+      y[i] = fma(aci_cauchy_f64(aci_u64_of(w.v[2 * i], w.v[2 * i + 1])), sigma, median);
+  }
+};
+static ac_status cauchy(ac_frame *f, ac_err *e) {
+  if (f->out[0]->dtype == AC_F64) {
+    cauchy64 x = {f->args[1].f, f->args[2].f};
+    return fill(f, x, e);
+  }
+  cauchy32 x = {(float)f->args[1].f, (float)f->args[2].f};
+  return fill(f, x, e);
+}
+AC_KERNEL(cuda, cauchy_, cauchy)
+
+struct trials {
+  enum { LANES = 2 };
+  typedef double value;
+  double rate;
+  __device__ __forceinline__ void values(const aci_u32x4 &w, ac_dtype, double *y) const {
+#pragma unroll
+    for (int i = 0; i < 2; i++) y[i] = aci_geometric(aci_u64_of(w.v[2 * i], w.v[2 * i + 1]), rate);
+  }
+};
+static ac_status geometric(ac_frame *f, ac_err *e) {
+  trials t = {-log1p(-f->args[1].f)};
+  return fill(f, t, e);
+}
+AC_KERNEL(cuda, geometric_, geometric)
+
+/* One element a thread, whose parameter is an element of x. COUNT: Poisson, else truth values. */
+template <bool COUNT>
+static __global__ void __launch_bounds__(ACI_BLOCK) draw_each(const __grid_constant__ draw_args a) {
+  const uint64_t call = a.call;
+  for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
+    const double p = aci_get<double>(
+        a.dt, a.x, a.x_ndim == 0 ? i : aci_element_offset(i, a.x_ndim, a.shape, a.x_stride));
+    double v;
+    if (COUNT) {
+      v = aci_poisson(a.key, call, (uint64_t)i, p);
+    } else {
+      const aci_u32x4 w = aci_philox(a.key, (uint64_t)i / 4, call);
+      v = (double)w.v[i % 4] < p * 0x1p32;
+    }
+    aci_put(a.dt, a.y, position(a, i), v);
+  }
+}
+static ac_status draw_by(ac_frame *f, const ac_tensor *p, bool count, ac_err *e) {
+  draw_args a = args_of(f, f->out[0], call_of(&f->rng_counter));
+  if (a.n == 0) return AC_OK;
+  a.x = aci_data(p);
+  if (!aci_is_contiguous(p)) {
+    a.x_ndim = p->ndim;
+    memcpy(a.shape, p->shape, 8 * (size_t)p->ndim);
+    memcpy(a.x_stride, p->stride, 8 * (size_t)p->ndim);
+  }
+  const unsigned blocks = aci_blocks(f->device, a.n);
+  return count ? aci_launch(f, "poisson", draw_each<true>, blocks, e, a)
+               : aci_launch(f, "bernoulli", draw_each<false>, blocks, e, a);
+}
+static ac_status poisson(ac_frame *f, ac_err *e) { return draw_by(f, f->args[0].tensor, true, e); }
+static ac_status bernoulli_each(ac_frame *f, ac_err *e) {
+  return draw_by(f, f->args[1].tensor, false, e);
+}
+AC_KERNEL(cuda, poisson, poisson)
+AC_KERNEL(cuda, bernoulli_each_, bernoulli_each)
 
 /* ---- random_mask: the mask of dropout, by the element's position in the global batch ---- */
 template <class C>

@@ -3,6 +3,7 @@
  * Golub and LeVeque. No sum of squares is ever subtracted from another, so a large mean costs
  * nothing. */
 #include "ops/reduce/moments.h"
+#include "ops/reduce/moments_args.h"
 
 #include "ops/reduce/reduction.h"
 
@@ -55,14 +56,16 @@ ac_status aci_moments_shape(ac_frame *f, ac_err *e) {
   if (!ac_dtype_is_float(dt))
     return AC_FAIL(e, DTYPE, "is for floating point, not %s; cast the tensor first",
                    ac_dtype_name(dt));
+  if (!ARG_NONE(f, 3) && !ARG_NONE(f, 4))
+    return AC_FAIL(e, INVALID, "correction and unbiased are two names of one option; give one");
   return aci_reduce_out(f, 1, 2, dt, e);
 }
 
 ac_status aci_moments_run(ac_frame *f, bool root, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   return aci_reduction_run(f, x, aci_reduce_mask(&f->args[1], x->ndim),
-                           &reductions[x->dtype == AC_F64][root], aci_scalar_f(f->args[3].scalar),
-                           f->out[0], NULL, e);
+                           &reductions[x->dtype == AC_F64][root],
+                           aci_moments_correction(&f->args[3]), f->out[0], NULL, e);
 }
 
 /* 2 (x - mean) / (n - correction) */
@@ -76,7 +79,7 @@ void aci_moments_grad(ac_grad *g, ac_tensor *dvar) {
   for (int k = 0; k < ndim; k++)
     if (mask >> k & 1) n *= (double)shape[k];
   ac_tensor *in = ARG_T(g, 0), *mean = x_mean(x, in, list, list == NULL ? 0 : d->n, true, NULL);
-  ac_tensor *scale =
-      x_mul(x, T(aci_reduce_unsqueeze(g, d, dvar)), F(2 / (n - aci_scalar_f(g->args[3].scalar))));
+  ac_tensor *scale = x_mul(x, T(aci_reduce_unsqueeze(g, d, dvar)),
+                           F(2 / (n - aci_moments_correction(&g->args[3]))));
   ac_grad_set(g, 0, x_mul(x, T(x_sub(x, T(in), T(mean), aci_float(1))), T(scale)));
 }

@@ -3,7 +3,7 @@
 #define ACI_OPS_MOMENTS_H
 #include "ops/reduce/reduce.h"
 
-/* (x, dim?, keepdim, correction) -> y */
+/* (x, dim?, keepdim, correction?, unbiased?) -> y */
 ac_status aci_moments_shape(ac_frame *f, ac_err *e);
 /* out[0] := sum of (x - mean)^2 / max(0, n - correction), or its root. */
 ac_status aci_moments_run(ac_frame *f, bool root, ac_err *e);

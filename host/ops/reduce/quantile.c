@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "ops/index/index.h"
+#include "ops/reduce/quantile.h"
 
 enum { LINEAR, LOWER, HIGHER, MIDPOINT, NEAREST };
 
@@ -52,6 +53,22 @@ static ac_tensor *one(ac_expr *x, ac_tensor *t, double q, int64_t d, int64_t int
   return w > 0 && w < 1 ? x_lerp(x, y, x_narrow(x, t, d, hi, 1), F(w)) : y;
 }
 
+/* The weight of the upper neighbour of a position. */
+static ac_tensor *between(ac_expr *x, ac_tensor *position, ac_tensor *floor,
+                          int64_t interpolation) {
+  if (position == NULL) return NULL;
+  const ac_dtype wide = (ac_dtype)position->dtype;
+  ac_tensor *w = x_sub(x, T(position), T(floor), aci_float(1));
+  switch (interpolation) {
+    case LOWER: w = x_zeros_like(x, w, NULL, NULL); break;
+    case HIGHER: w = x_cast(x, x_gt(x, T(w), F(0)), wide); break;
+    case MIDPOINT: w = x_mul(x, T(x_cast(x, x_gt(x, T(w), F(0)), wide)), F(0.5)); break;
+    case NEAREST: w = x_cast(x, x_gt(x, T(x_round(x, position, 0)), T(floor)), wide); break;
+    default: break;
+  }
+  return w;
+}
+
 /* The quantiles q, a tensor, of the sorted t along d. Their number replaces the extent. A q that is
    not in 0 .. 1 is a position outside of the line, which index_select refuses. */
 static ac_tensor *several(ac_expr *x, ac_tensor *t, ac_tensor *q, int64_t d,
@@ -61,14 +78,7 @@ static ac_tensor *several(ac_expr *x, ac_tensor *t, ac_tensor *q, int64_t d,
   const int64_t row = -1, n = t->shape[d];
   q = x_cast(x, x_reshape(x, q, &row, 1), wide);
   ac_tensor *position = x_mul(x, T(q), F((double)(n - 1))), *floor = x_floor(x, position);
-  ac_tensor *w = x_sub(x, T(position), T(floor), aci_float(1));
-  switch (interpolation) {
-    case LOWER: w = x_zeros_like(x, w, NULL, NULL); break;
-    case HIGHER: w = x_cast(x, x_gt(x, T(w), F(0)), wide); break;
-    case MIDPOINT: w = x_mul(x, T(x_cast(x, x_gt(x, T(w), F(0)), wide)), F(0.5)); break;
-    case NEAREST: w = x_cast(x, x_gt(x, T(x_round(x, position)), T(floor)), wide); break;
-    default: break;
-  }
+  ac_tensor *w = between(x, position, floor, interpolation);
   ac_tensor *from = x_index_select(x, t, d, x_cast(x, floor, AC_I64));
   ac_tensor *to = x_index_select(x, t, d, x_cast(x, x_ceil(x, position), AC_I64));
   if (x->st == AC_INDEX) x->st = AC_FAIL(x->e, INVALID, "every q must lie between 0 and 1");
@@ -76,6 +86,29 @@ static ac_tensor *several(ac_expr *x, ac_tensor *t, ac_tensor *q, int64_t d,
   int64_t shape[AC_MAX_DIMS];
   for (int i = 0; i < t->ndim; i++) shape[i] = i == d ? w->numel : 1;
   return x_lerp(x, from, to, T(x_reshape(x, w, shape, t->ndim)));
+}
+
+/* The quantiles q of the elements before the NaN at the end of each line of the sorted t. */
+static ac_tensor *skipping(ac_expr *x, ac_tensor *t, const ac_value *q, int64_t d,
+                           int64_t interpolation) {
+  if (t == NULL) return NULL;
+  const ac_dtype wide = (ac_dtype)t->dtype;
+  const ac_operand low = ac_operand_float(0);
+  ac_tensor *n = x_sum(x, x_logical_not(x, x_isnan(x, t)), &d, 1, true, NULL);
+  n = x_clamp(x, x_sub(x, T(x_cast(x, n, wide)), F(1), aci_float(1)), &low, NULL);
+  ac_operand at = F(q->kind == AC_T_SCALAR ? number(q) : 0);
+  if (q->kind == AC_T_TENSOR) { /* along d */
+    int64_t shape[AC_MAX_DIMS];
+    for (int i = 0; i < t->ndim; i++) shape[i] = i == d ? q->tensor->numel : 1;
+    at = T(x_reshape(x, q->tensor->dtype == wide ? q->tensor : x_cast(x, q->tensor, wide), shape,
+                     t->ndim));
+  }
+  ac_tensor *position = x_mul(x, T(n), at), *floor = x_floor(x, position);
+  ac_tensor *w = between(x, position, floor, interpolation);
+  ac_tensor *from = x_gather(x, t, d, x_cast(x, floor, AC_I64));
+  ac_tensor *to = x_gather(x, t, d, x_cast(x, x_ceil(x, position), AC_I64));
+  if (x->st == AC_INDEX) x->st = AC_FAIL(x->e, INVALID, "every q must lie between 0 and 1");
+  return x_lerp(x, from, to, T(w));
 }
 
 /* Moves the quantiles of dim d to the front. A single one of rank 0 is removed. keep: the reduced
@@ -101,7 +134,7 @@ static ac_tensor *leading(ac_expr *x, ac_tensor *y, bool single, int64_t d, int 
   return x_reshape(x, y, shape, nd);
 }
 
-static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
+int aci_quantiles(ac_expr *x, const ac_value *a, bool skip, ac_tensor **out) {
   ac_tensor *t = a[0].tensor;
   const ac_dtype dt = (ac_dtype)t->dtype;
   const int64_t row = -1;
@@ -120,9 +153,10 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   if (all || rank == 0) t = x_reshape(x, t, &row, 1);
   t = x_sort(x, t, d, false, false, NULL);
   ac_tensor *last = x_narrow(x, t, d, n - 1, 1);
-  ac_tensor *y = a[1].kind == AC_T_TENSOR ? several(x, t, a[1].tensor, d, a[4].i)
-                                          : one(x, t, number(&a[1]), d, a[4].i);
-  y = x_where(x, x_isnan(x, last), T(last), T(y));
+  ac_tensor *y = skip                       ? skipping(x, t, &a[1], d, a[4].i)
+                 : a[1].kind == AC_T_TENSOR ? several(x, t, a[1].tensor, d, a[4].i)
+                                            : one(x, t, number(&a[1]), d, a[4].i);
+  if (!skip) y = x_where(x, x_isnan(x, last), T(last), T(y));
   if (a[1].kind == AC_T_TENSOR && x->st == AC_OK) {
     out[0] = leading(x, y, a[1].tensor->ndim == 0, d, all ? rank : nd, a[3].b && rank > 0, all);
     if (narrow) out[0] = x_cast(x, out[0], dt);
@@ -137,6 +171,10 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   }
   out[0] = narrow ? x_cast(x, y, dt) : y;
   return 1;
+}
+
+static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
+  return aci_quantiles(x, a, false, out);
 }
 
 AC_OP(quantile,

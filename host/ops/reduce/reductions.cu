@@ -1,5 +1,6 @@
 /* Further reductions on CUDA: any, all, count_nonzero, prod with the parts of its gradient, norm,
  * var, std and logsumexp. Sums of floats are double, as the CPU's. */
+#include "ops/reduce/moments_args.h"
 #include "ops/reduce/prod.h"
 #include "ops/reduce/reduction.cuh"
 
@@ -174,7 +175,7 @@ template <class T, bool ROOT> struct moments {
 };
 template <bool ROOT> static ac_status moments_run(ac_frame *f, ac_err *e) {
   aci_reduce_plan p;
-  const double correction = number(&f->args[3]);
+  const double correction = aci_moments_correction(&f->args[3]);
   AC_TRY(plan(f, wide(f) ? ACI_C_F64 : ACI_C_F32, 1, &p));
   if (wide(f))
     return aci_reduction_cuda<moments<double, ROOT>>(f, &p, correction, f->out[0], NULL, e);

@@ -1,4 +1,5 @@
 /* std: y = the root of var: sqrt(sum of (x - mean)^2 / (n - correction)) over dim (all dims when none are given).
+   correction is 1 if it is not given. unbiased = false is its old spelling for 0, true for 1.
    x (floating point, any shape) -> y (without those dims, or 1 with keepdim)
    gradient: dx = dy (x - mean) / (y (n - correction)), 0 if y is 0.
    example: accel.tensor { 1.0, 2.0, 4.0, 5.0 }:std() --> 1.825742
@@ -25,6 +26,7 @@ static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor 
 }
 
 AC_OP(std,
-      .sig = "std(x: tensor, dim: dims?, keepdim: bool = false, correction: scalar = 1) -> tensor",
+      .sig = "std(x: tensor, dim: dims?, keepdim: bool = false, correction: scalar?, "
+             "unbiased: bool?) -> tensor",
       .shape = aci_moments_shape, .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad,
       .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0), .flops_per_element = 5, .on_complex = on_complex);

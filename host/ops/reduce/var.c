@@ -1,6 +1,7 @@
 /* var: y = sum of (x - mean)^2 / (n - correction) over dim (all dims when none are given), with n elements under
    each output. Not finite if n - correction is 0 or less. correction = 1 estimates the variance of the
-   distribution that x was drawn from, 0 gives the variance of x itself.
+   distribution that x was drawn from, 0 gives the variance of x itself. It is 1 if it is not given. unbiased = false is
+   its old spelling for 0, true for 1.
    x (floating point, any shape) -> y (without those dims, or 1 with keepdim)
    gradient: dx = dy 2 (x - mean) / (n - correction).
    example: accel.tensor { 1.0, 2.0, 4.0, 5.0 }:var() --> 3.333333
@@ -19,6 +20,7 @@ static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor 
 }
 
 AC_OP(var,
-      .sig = "var(x: tensor, dim: dims?, keepdim: bool = false, correction: scalar = 1) -> tensor",
+      .sig = "var(x: tensor, dim: dims?, keepdim: bool = false, correction: scalar?, "
+             "unbiased: bool?) -> tensor",
       .shape = aci_moments_shape, .cpu = cpu, .data = &aci_fuse_reduces, .grad = grad,
       .save = AC_SAVE_IN(0), .flops_per_element = 5, .on_complex = on_complex);

@@ -39,8 +39,8 @@ M.AutocastKwargs = handler("AutocastKwargs", { enabled = true, cache_enabled = n
 --- Options of nn.parallel.DistributedDataParallel for prepared models, and the format of gradients in transit:
 --- comm_hook "no", "fp16", "bf16", "power_sgd", "batched_power_sgd", "int8", "int4". comm_wrapper "no", "fp16", "bf16".
 --- comm_state_option holds the options of the hook's state. deterministic = "world": gradients with the same bits on
---- any number of ranks. gradient_as_bucket_view is true by default, because it saves a copy. dim and check_reduction
---- have no effect, which the Accelerator reports.
+--- any number of ranks, with the Accelerator's micro_batches. gradient_as_bucket_view is true by default, because it
+--- saves a copy. dim and check_reduction have no effect, which the Accelerator reports.
 --- example: accel.accelerator.DistributedDataParallelKwargs { comm_hook = "bf16" }.comm_wrapper --> "no"
 ---@class accel.accelerator.DistributedDataParallelKwargs : accel.accelerator.KwargsHandler
 M.DistributedDataParallelKwargs = handler("DistributedDataParallelKwargs", {

@@ -27,6 +27,7 @@ local function outputs_of(who, fn, inputs)
   local out = {}
   for i = 1, list.n do
     if tensors.is_tensor(list[i]) and tensors.is_floating(list[i].dtype) then out[#out + 1] = list[i] end
+    if tensors.is_tensor(list[i]) and list[i]:is_complex() then out[#out + 1] = accel.view_as_real(list[i]) end
   end
   return out
 end
@@ -185,15 +186,33 @@ local function check_zeros(outputs, wanted, place, p)
   end
 end
 
+--- Complex inputs as leaves of their real and imaginary parts, by which gradients are compared, and fn of those.
+local function of_parts(who, fn, inputs)
+  check.callable(who, "fn", fn)
+  inputs = as_list(who, "inputs", inputs)
+  local list, complex = { n = inputs.n }, {}
+  for i = 1, inputs.n do
+    local t = inputs[i]
+    complex[i] = tensors.is_tensor(t) and t:is_complex()
+    if complex[i] and not t.is_leaf then raise("%s: input %d is not a leaf; give a leaf (detach it, then requires_grad_)", who, i) end
+    list[i] = complex[i] and accel.view_as_real(t:detach()):clone():requires_grad_(t.requires_grad) or t
+  end
+  return function(...)
+    local args = table.pack(...)
+    for i = 1, list.n do
+      if complex[i] then args[i] = accel.view_as_complex(args[i]) end
+    end
+    return fn(table.unpack(args, 1, args.n))
+  end, list
+end
+
 local parameters = { { "eps", 1e-6 }, { "atol", 1e-5 }, { "rtol", 1e-3 }, { "raise_exception", true },
   { "nondet_tol", 0.0 }, { "check_undefined_grad", true }, { "check_grad_dtypes", false } }
 local parse = arguments("gradcheck", table.unpack(parameters))
 local parse_second = arguments("gradgradcheck", { "grad_outputs", any = true }, table.unpack(parameters))
 
 local function run(who, fn, inputs, p)
-  check.callable(who, "fn", fn)
   no_effect("accel.autograd." .. who, p)
-  inputs = as_list(who, "inputs", inputs)
   local wanted, place = check_inputs(who, inputs, p.eps)
   local message = accel.enable_grad(function()
     local outputs, num = outputs_of(who, fn, inputs), {}
@@ -210,14 +229,18 @@ end
 --- Whether the gradients of fn(inputs...) agree with central differences of its values, for every output and every
 --- input that requires gradients: |analytical - numerical| <= atol + rtol * |numerical|. Options, by position or
 --- name: eps = 1e-6, atol = 1e-5, rtol = 1e-3, raise_exception = true (else false is returned), nondet_tol = 0.0 (two
---- backwards may differ by that), check_undefined_grad = true, check_grad_dtypes = false. Inputs should be f64.
+--- backwards may differ by that), check_undefined_grad = true, check_grad_dtypes = false. Inputs should be f64 or c128.
 --- example: local x = accel.tensor({ 0.5, -2.0 }, { dtype = "f64", requires_grad = true }) return
 ---   accel.autograd.gradcheck(function(t) return t:exp() * t end, x) --> true
 ---@param fn function returns one tensor or several
 ---@param inputs accel.Tensor|table one, or a list of its arguments
 ---@param ... any
 ---@return boolean
-function M.gradcheck(fn, inputs, ...) return run("gradcheck", fn, inputs, parse(...)) end
+function M.gradcheck(fn, inputs, ...)
+  local p = parse(...)
+  fn, inputs = of_parts("gradcheck", fn, inputs)
+  return run("gradcheck", fn, inputs, p)
+end
 
 --- The same for second derivatives: gradcheck of the gradients, by the inputs and by the gradients of the outputs
 --- (grad_outputs, random by default). Options: grad_outputs, then gradcheck's.
@@ -230,8 +253,7 @@ function M.gradcheck(fn, inputs, ...) return run("gradcheck", fn, inputs, parse(
 function M.gradgradcheck(fn, inputs, ...)
   local who = "gradgradcheck"
   local p = parse_second(...)
-  check.callable(who, "fn", fn)
-  inputs = as_list(who, "inputs", inputs)
+  fn, inputs = of_parts(who, fn, inputs)
   local n_wanted, n = 0, inputs.n
   for i = 1, n do n_wanted = n_wanted + (is_differentiable(inputs[i]) and 1 or 0) end
   local all = { n = n, table.unpack(inputs, 1, n) }

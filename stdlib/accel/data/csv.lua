@@ -6,18 +6,20 @@
 ---
 --- Types of a column: "string" (default), "number" (a float), "integer", "class" (an id from 0, in the sorted order of
 --- the values. rows.classes holds the names). Fields may be quoted, with quotes doubled inside, and hold delimiters and
---- line ends then. Fields may be quoted, with quotes doubled inside, and may then contain delimiters and line ends.
---- Line ends are LF or CRLF. A byte order mark and empty lines are skipped.
+--- line ends then.
+--- Line ends are LF or CRLF, or CR alone in a whole file. A byte order mark and empty lines are skipped. Text must be UTF-8. Files may
+--- be compressed (.gz .zst .xz .bz2 .lz4), and are unpacked into memory then.
 local check = require "accel.util.check"
 local Dataset = require "accel.data.dataset"
 local nearest = require "accel.util.nearest"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
-local open_read = require("accel.file.core").open_read
+local open_unpacked = require("accel.file.core").open_unpacked
 
 local MAX_ROW = 64 << 20 -- bytes: an unclosed quote or a line without an end stops here, not in all of memory
 local BLOCK = 1 << 20
-local QUOTE, ENOENT = 34, 2
+local QUOTE = 34
+local NOT_UTF8 <const> = "text that is not UTF-8; convert the file (iconv -f LATIN1 -t UTF-8)"
 
 ---@class accel.data.CSV : accel.data.Dataset
 ---@field columns string[]
@@ -39,6 +41,7 @@ local function read_quoted(file, line, at)
       line, at = file:read "L", 1
       bytes = bytes + (line and #line or 0)
       if not line or bytes > MAX_ROW then return nil, "the quote that opens here is never closed" end
+      if not utf8.len(line) then return nil, NOT_UTF8 end
       more = more + 1
     elseif line:byte(close + 1) == QUOTE then
       parts[#parts + 1] = line:sub(at, close)
@@ -56,6 +59,7 @@ local function read_row(file, delimiter)
   local line = file:read "L"
   if not line then return nil end
   if line:find "^\r?\n?$" then return {}, 1 end
+  if not utf8.len(line) then return nil, NOT_UTF8, 1 end
   local fields, at, lines = {}, 1, 1
   while at do
     local field
@@ -143,6 +147,45 @@ local function has_lines(file)
   end
   if not file:seek "set" then return nil end
   return file:read(0) ~= nil or nil
+end
+
+--- The content of a file whose lines end with CR alone, as files of old Macintosh programs do, with the methods of a file
+--- that are used here.
+local old_macintosh = {}
+old_macintosh.__index = old_macintosh
+
+function old_macintosh:read(form)
+  local at = self.at
+  if at > #self.text then return nil end
+  if form ~= "L" then
+    self.at = at + form
+    return self.text:sub(at, at + form - 1)
+  end
+  self.at = (self.text:find("\n", at, true) or #self.text) + 1
+  return self.text:sub(at, self.at - 1)
+end
+
+function old_macintosh:seek(whence, offset)
+  if whence == "set" then self.at = (offset or 0) + 1 end
+  return self.at - 1
+end
+
+function old_macintosh:close() self.text = "" end
+
+--- The file itself, or its content with LF, if it has no LF and its lines end with CR. nil, message for another encoding.
+local function with_lines(file, path)
+  local head = file:read(BLOCK) or ""
+  if head:find "^\xFF\xFE" or head:find "^\xFE\xFF" then
+    return nil, path .. ": UTF-16 text; convert the file (iconv -f UTF-16 -t UTF-8)"
+  end
+  local old = head:find("\r", 1, true) and not head:find("\n", 1, true)
+  if old then old = head .. (file:read(MAX_ROW - BLOCK) or "") end
+  if old and not old:find("\n", 1, true) and not file:read(1) then
+    file:close()
+    return setmetatable({ text = old:gsub("\r", "\n"), at = 1 }, old_macintosh)
+  end
+  file:seek "set"
+  return file
 end
 
 --- Names of the classes and their ids, from the sets of values.
@@ -233,10 +276,10 @@ local function load(self, path, opts)
   end
   check_columns(o.columns)
   if type(path) ~= "string" then raise("CSV: path must be a string, got %s", check.shown(path)) end
-  local file, message, errno = open_read(path)
-  if not file then return nil, message, errno == ENOENT and "not_found" or "io" end
+  local file, message, code = open_unpacked(path)
+  if not file then return nil, message, code end
   self.path, self.file, self.delimiter, self.types = path, file, o.delimiter, o.types
-  local ok, code
+  local ok
   local lines = has_lines(file)
   if lines == nil then
     ok, message, code = nil, path .. ": not a regular file", "io"
@@ -244,9 +287,15 @@ local function load(self, path, opts)
     ok, message, code = nil, ("%s: more than %d MiB without a line end"):format(path, MAX_ROW >> 20), "format"
   else
     file:seek "set"
-    if file:read(3) ~= "\xEF\xBB\xBF" then file:seek "set" end
-    ok, message, code = read_header(self, o)
-    if ok then ok, message, code = scan(self, ok) end
+    ok, message = with_lines(file, path)
+    if ok then
+      file, self.file = ok, ok
+      if file:read(3) ~= "\xEF\xBB\xBF" then file:seek "set" end
+      ok, message, code = read_header(self, o)
+      if ok then ok, message, code = scan(self, ok) end
+    else
+      code = "format"
+    end
   end
   if not ok then file:close() end
   return ok, message, code
@@ -290,7 +339,8 @@ end
 function CSV.reopen(state)
   local self = setmetatable(state, CSV)
   local message
-  self.file, message = open_read(self.path)
+  self.file, message = open_unpacked(self.path)
+  if self.file then self.file, message = with_lines(self.file, self.path) end
   if not self.file then raise("CSV: %s", message) end
   return self
 end

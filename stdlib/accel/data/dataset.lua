@@ -98,6 +98,50 @@ function Dataset:skip(n)
   return range(self, math.min(check.count("Dataset:skip", "n", n), last) + 1, last)
 end
 
+--- The samples in a random order that depends on the seed alone. A loader with shuffle = true draws a new order in each
+--- epoch instead.
+--- example: #accel.data.ListDataset({ 5, 6, 7 }):shuffle(1) --> 3
+---@param seed? integer 0
+---@return accel.data.Subset
+function Dataset:shuffle(seed, ...)
+  check.surplus("Dataset:shuffle", ...)
+  local positions = {}
+  for i = 1, self:len() do positions[i] = i end
+  require "accel.util.random"(check.integer("Dataset:shuffle", "seed", seed or 0)):shuffle(positions)
+  return self:subset(positions)
+end
+
+--- Only these fields of the samples.
+--- example: accel.data.ListDataset({ { a = 1, b = 2 } }):select_columns({ "b" }):get(1) --> { b = 2 }
+---@param names string[]
+---@return accel.data.ColumnsDataset
+function Dataset:select_columns(names) return require("accel.data.column_views").ColumnsDataset(self, names) end
+
+--- The same samples, each read once and kept in memory.
+--- example: accel.data.ListDataset({ 5, 6, 7 }):cache():get(2) --> 6
+---@return accel.data.CacheDataset
+function Dataset:cache() return require("accel.data.column_views").CacheDataset(self) end
+
+--- Samples of this data set and others in turn, until the shortest ends.
+--- example: accel.data.ListDataset({ 5, 6, 7 }):interleave({ accel.data.ListDataset { 8 } }):get(2) --> 8
+---@param others accel.data.Dataset[]
+---@return accel.data.Subset
+function Dataset:interleave(others, ...)
+  check.surplus("Dataset:interleave", ...)
+  if type(others) ~= "table" or others.len ~= nil then
+    raise("Dataset:interleave: expected a list of data sets, got %s", check.shown(others))
+  end
+  local all, firsts, n, least = { self, table.unpack(others) }, {}, 0, math.huge
+  for k, set in ipairs(all) do
+    firsts[k], least, n = n, math.min(least, set:len()), n + set:len()
+  end
+  local positions = {}
+  for i = 1, least do
+    for _, first in ipairs(firsts) do positions[#positions + 1] = first + i end
+  end
+  return require("accel.data.views").ConcatDataset(all):subset(positions)
+end
+
 --- These samples, followed by the others'.
 --- example: accel.data.ListDataset({ 5 }):concat(accel.data.ListDataset { 6, 7 }):get(3) --> 7
 ---@param ... accel.data.Dataset

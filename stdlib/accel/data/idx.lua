@@ -14,14 +14,13 @@ local Dataset = require "accel.data.dataset"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
-local open_read = require("accel.file.core").open_read
+local core = require "accel.file.core"
 
 local types = {
   [0x08] = { "u8", 1 }, [0x09] = { "i8", 1 }, [0x0B] = { "i16", 2 }, [0x0C] = { "i32", 4 },
   [0x0D] = { "f32", 4 }, [0x0E] = { "f64", 8 },
 }
 local MAX_DIMS = 8
-local ENOENT = 2
 
 ---@class accel.data.IDX : accel.data.Dataset
 ---@field images accel.Tensor [n, rows, columns] as in the file
@@ -29,11 +28,10 @@ local ENOENT = 2
 --- example: accel.data.IDX.read("no such file") == nil --> true
 local IDX = Dataset:extend("accel.data.IDX")
 
---- Header of an open file: type entry, shape, number of values. On failure returns nil and the error.
+--- Header of an open file: type entry and shape. On failure returns nil and the error.
 local function read_header(file, size)
   local head = file:read(4)
   if not head or #head < 4 then return nil, "not an IDX file: shorter than its header" end
-  if head:sub(1, 2) == "\x1f\x8b" then return nil, "compressed with gzip; unpack it first (gunzip)" end
   local zero, code, ndim = string.unpack(">I2BB", head)
   local kind = types[code]
   if zero ~= 0 or not kind then
@@ -58,7 +56,20 @@ local function read_header(file, size)
     return nil, ("the header promises %s of %s, the file holds %d bytes of data"):format(
       table.concat(shape, " x "), kind[1], bytes)
   end
-  return kind, shape, n
+  return kind, shape
+end
+
+local function compressed(path)
+  local content <close> = core.open_stream(path)
+  return content ~= nil and content:codec() ~= nil
+end
+
+--- The tensor of the unpacked content, whose header has been read.
+local function from_content(file, kind, shape)
+  local bytes = file:read "a"
+  if kind[2] == 1 then return accel.from_bytes(bytes, kind[1], shape, { device = "cpu" }) end
+  -- big-endian: backwards it is little-endian, the last value first
+  return accel.from_bytes(bytes:reverse(), kind[1], { #bytes // kind[2] }, { device = "cpu" }):flip(1):view(shape)
 end
 
 --- The tensor of an IDX file, on the CPU, in the file's dtype and shape. nil, message, code if it cannot be read or is
@@ -69,17 +80,17 @@ end
 ---@return string? code
 function IDX.read(path)
   if type(path) ~= "string" then raise("IDX: path must be a string, got %s", check.shown(path)) end
-  local file <close>, message, errno = open_read(path)
-  if not file then return nil, message, errno == ENOENT and "not_found" or "io" end
+  local file <close>, message, code = core.open_unpacked(path)
+  if not file then return nil, message, code end
   local size = file:seek "end"
   if not size or not file:seek "set" then return nil, path .. ": not a regular file", "io" end
-  local kind, shape, n = read_header(file, size)
+  local kind, shape = read_header(file, size)
   if not kind then return nil, ("%s: %s"):format(path, shape), "format" end
-  local bytes = n > 0 and file:read(n * kind[2]) or ""
-  if not bytes or #bytes ~= n * kind[2] then return nil, path .. ": could not be read to its end", "io" end
-  if kind[2] == 1 then return accel.from_bytes(bytes, kind[1], shape, { device = "cpu" }) end
-  -- big-endian: backwards it is little-endian, the last value first
-  return accel.from_bytes(bytes:reverse(), kind[1], { n }, { device = "cpu" }):flip(1):view(shape)
+  if compressed(path) then return from_content(file, kind, shape) end
+  local t, why
+  t, why, code = core.read_array(path, 4 + 4 * #shape, kind[1], shape, { swap = kind[2] }) -- big-endian
+  if not t then return nil, why, code end
+  return t
 end
 
 --- The mismatch between these images and labels, with their names. nil if none.

@@ -70,6 +70,47 @@ function IterableDataset:skip(n)
   return derived(self, "skip", nil, check.count("IterableDataset:skip", "n", n))
 end
 
+--- Another order: each sample is drawn from a buffer of the next ones. The order depends on the seed and the epoch.
+--- example: local Count = accel.data.IterableDataset:extend "Count"
+---   function Count:iterate() local i = 0 return function() i = i + 1 return i <= 3 and i or nil end end
+---   local sum = 0 for x in Count():shuffle(2, 7):iterate(0, 0) do sum = sum + x end return sum --> 6
+---@param buffer_size integer samples in memory. As large as the stream: a uniform order
+---@param seed? integer default: the loader's
+---@return accel.data.IterableDataset
+function IterableDataset:shuffle(buffer_size, seed, ...)
+  check.surplus("IterableDataset:shuffle", ...)
+  if seed ~= nil then check.integer("IterableDataset:shuffle", "seed", seed) end
+  return derived(self, "shuffle", nil, check.positive("IterableDataset:shuffle", "buffer_size", buffer_size), seed)
+end
+
+--- Only these fields of the samples.
+---@param names string[]
+---@return accel.data.IterableDataset
+function IterableDataset:select_columns(names, ...)
+  check.surplus("IterableDataset:select_columns", ...)
+  if type(names) ~= "table" then
+    raise("IterableDataset:select_columns: expected a list of names, got %s", check.shown(names))
+  end
+  return derived(self, "columns", nil, names)
+end
+
+--- Samples of this stream and others in turn, or drawn with probabilities.
+---@param others accel.data.IterableDataset[]
+---@param opts? {probabilities: number[]?, seed: integer?, stopping_strategy: string?} stopping_strategy: at the end of the
+---  first stream (first_exhausted), or of all (all_exhausted)
+---@return accel.data.IterableDataset
+function IterableDataset:interleave(others, opts, ...)
+  check.surplus("IterableDataset:interleave", ...)
+  if type(others) ~= "table" or others.iterate ~= nil then
+    raise("IterableDataset:interleave: expected a list of streams, got %s", check.shown(others))
+  end
+  return require("accel.data.iterable_views").interleaved({ self, table.unpack(others) }, opts)
+end
+
+--- The same samples, which are kept in memory from the first whole pass on.
+---@return accel.data.IterableDataset
+function IterableDataset:cache() return require("accel.data.iterable_views").cached(self) end
+
 --- These samples, followed by the others'.
 ---@param ... table
 ---@return accel.data.IterableDataset

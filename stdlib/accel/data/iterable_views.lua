@@ -3,16 +3,19 @@
 local check = require "accel.util.check"
 local collate = require "accel.data.collate"
 local IterableDataset = require "accel.data.iterable_dataset"
+local options = require "accel.util.options"
 local raise = require "accel.util.raise"
+local Random = require "accel.util.random"
 local stream = require "accel.data.stream"
+local worker_info = require "accel.data.worker_info"
 local worker_spec = require "accel.data.worker_spec"
 
 local M = {}
 
--- kind -> make(step, ...), which returns the iterator function of a pass.
+-- kind -> make(pass, step, ...), which returns the iterator function of a pass. pass: { epoch =, seed =, share = }.
 local makers = {}
 
-function makers.map(step, fn)
+function makers.map(_, step, fn)
   local i = 0
   return function()
     local sample = step()
@@ -24,7 +27,7 @@ function makers.map(step, fn)
   end
 end
 
-function makers.filter(step, fn)
+function makers.filter(_, step, fn)
   local i = 0
   return function()
     while true do
@@ -35,18 +38,20 @@ function makers.filter(step, fn)
   end
 end
 
-function makers.batch(step, gather, n, drop_last)
+function makers.batch(_, step, gather, n, drop_last)
   return stream.batches(step, n, drop_last, gather or collate.default_collate)
 end
 
-function makers.take(step, _, n)
+function makers.take(pass, step, _, n)
+  n = pass.share(n)
   return function()
     n = n - 1
     if n >= 0 then return step() end
   end
 end
 
-function makers.skip(step, _, n)
+function makers.skip(pass, step, _, n)
+  n = pass.share(n)
   return function()
     while n > 0 do
       n = n - 1
@@ -59,35 +64,83 @@ function makers.skip(step, _, n)
   end
 end
 
+--- A full buffer of samples, from which one is drawn each time and replaced by the next.
+function makers.shuffle(pass, step, _, size, seed)
+  local random = Random((seed or pass.seed) ~ 0x5b0ff1e, pass.epoch)
+  local buffer, ended = {}, false
+  return function()
+    while not ended and #buffer < size do
+      local sample = step()
+      ended = sample == nil
+      buffer[#buffer + 1] = sample
+    end
+    local n = #buffer
+    if n == 0 then return nil end
+    local k = random:below(n) + 1
+    local sample = buffer[k]
+    buffer[k] = buffer[n]
+    buffer[n] = nil
+    return sample
+  end
+end
+
+function makers.columns(_, step, _, names)
+  return function()
+    local sample = step()
+    if sample == nil then return nil end
+    local out = {}
+    for _, name in ipairs(names) do
+      if sample[name] == nil then raise("IterableDataset:select_columns: a sample has no '%s'", name) end
+      out[name] = sample[name]
+    end
+    return out
+  end
+end
+
 local Derived = IterableDataset:extend("accel.data.IterableDataset")
 
 function Derived:init(source, kind, fn, ...)
-  self.source, self.kind, self.given, self.rest = source, kind, fn, { ... }
+  self.source, self.kind, self.given, self.rest = source, kind, fn, table.pack(...)
+  self.splits = source.splits -- whether workers share the samples
   local what = kind == "batch" and "collate_fn" or "the function"
   self.fn = fn ~= nil and worker_spec.callable("IterableDataset:" .. kind, what, fn) or nil
 end
 
+--- This worker's part of n samples: of a stream that its workers share.
+local function share_of(splits)
+  local info = splits and worker_info.get_worker_info()
+  return function(n)
+    if not info then return n end
+    return n // info.num_workers + (info.id < n % info.num_workers and 1 or 0)
+  end
+end
+
 function Derived:iterate(epoch, seed)
   local step, closing = stream.begin(self.source, epoch, seed)
-  return makers[self.kind](step, self.fn, table.unpack(self.rest)), nil, nil, closing
+  local pass = { epoch = epoch or 0, seed = seed or 0, share = share_of(self.splits) }
+  return makers[self.kind](pass, step, self.fn, table.unpack(self.rest, 1, self.rest.n)), nil, nil, closing
 end
 
 function Derived:worker_spec()
-  local args = { self.source, self.kind, self.given, table.unpack(self.rest) }
-  args.n = 3 + #self.rest
+  local args = { self.source, self.kind, self.given, table.unpack(self.rest, 1, self.rest.n) }
+  args.n = 3 + self.rest.n
   return { module = "accel.data.iterable_views:derived", args = args }
 end
 
---- The stream of this kind: map and filter by fn, batch by fn (may be nil) into n with drop_last, take and skip of n.
+--- The stream of this kind: map and filter by fn, batch by fn (may be nil) into n with drop_last, take and skip of n,
+--- shuffle by a buffer of n with a seed, columns by a list of names.
 ---@param source table
----@param kind "map"|"filter"|"batch"|"take"|"skip"
+---@param kind "map"|"filter"|"batch"|"take"|"skip"|"shuffle"|"columns"
 ---@param fn (function|string)?
 ---@param ... any
 function M.derived(source, kind, fn, ...) return Derived(source, kind, fn, ...) end
 
 local Chain = IterableDataset:extend("accel.data.IterableDataset")
 
-function Chain:init(sources) self.sources = sources end
+function Chain:init(sources)
+  self.sources, self.splits = sources, true
+  for _, source in ipairs(sources) do self.splits = self.splits and source.splits end
+end
 
 function Chain:worker_spec() return { module = "accel.data.iterable_views:chain", args = { self.sources } } end
 
@@ -120,5 +173,92 @@ function M.chain(sources)
   end
   return Chain(sources)
 end
+
+local Interleaved = IterableDataset:extend("accel.data.IterableDataset")
+
+function Interleaved:init(sources, opts)
+  self.sources, self.given = sources, opts
+  self.o = options("IterableDataset:interleave", opts, {
+    probabilities = options.none, seed = options.none, stopping_strategy = "first_exhausted",
+  })
+  local stop, p = self.o.stopping_strategy, self.o.probabilities
+  if stop ~= "first_exhausted" and stop ~= "all_exhausted" then
+    raise("IterableDataset:interleave: stopping_strategy must be first_exhausted or all_exhausted, got %s", check.shown(stop))
+  end
+  if p ~= nil and (type(p) ~= "table" or #p ~= #sources) then
+    raise("IterableDataset:interleave: probabilities must be %d numbers, one for each stream", #sources)
+  end
+  self.splits = true
+  for _, source in ipairs(sources) do self.splits = self.splits and source.splits end
+end
+
+function Interleaved:worker_spec()
+  return { module = "accel.data.iterable_views:interleaved", args = { self.sources, self.given, n = 2 } }
+end
+
+function Interleaved:iterate(epoch, seed)
+  local n, steps, closings, live = #self.sources, {}, {}, 0
+  for k, source in ipairs(self.sources) do steps[k], closings[k] = stream.begin(source, epoch, seed) end
+  live = n
+  local random = Random((self.o.seed or seed or 0) ~ 0x1e7ea5e, epoch or 0)
+  local at = 0
+  local function choose()
+    if not self.o.probabilities then
+      repeat at = at % n + 1 until steps[at]
+      return at
+    end
+    local weights = {}
+    for k, w in ipairs(self.o.probabilities) do weights[k] = steps[k] and w or 0 end
+    return random:choice(weights)
+  end
+  local closing = setmetatable({}, { __close = function()
+    for k = 1, n do
+      local open = closings[k]
+      closings[k] = nil
+      stream.close(open)
+    end
+  end })
+  return function()
+    while live > 0 do
+      local k = choose()
+      local sample = steps[k]()
+      if sample ~= nil then return sample end
+      if self.o.stopping_strategy == "first_exhausted" then live = 0 else live = live - 1 end
+      steps[k] = false
+    end
+  end, nil, nil, closing
+end
+
+--- Samples of several streams in turn, or drawn with probabilities.
+---@param sources table[]
+---@param opts? table
+function M.interleaved(sources, opts) return Interleaved(sources, opts) end
+
+local Cached = IterableDataset:extend("accel.data.IterableDataset")
+
+function Cached:init(source) self.source, self.splits = source, source.splits end
+
+function Cached:worker_spec() return { module = "accel.data.iterable_views:cached", args = { self.source } } end
+
+function Cached:iterate(epoch, seed)
+  local kept, i = self.kept, 0
+  if kept then
+    return function()
+      i = i + 1
+      return kept[i]
+    end
+  end
+  local step, closing = stream.begin(self.source, epoch, seed)
+  kept = {}
+  return function()
+    local sample = step()
+    if sample == nil then self.kept = kept else kept[#kept + 1] = sample end
+    return sample
+  end, nil, nil, closing
+end
+
+--- The stream, which is read once and kept in memory.
+---@param source table
+function M.cached(source) return Cached(source) end
 
 return M

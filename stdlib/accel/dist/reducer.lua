@@ -367,6 +367,7 @@ function Reducer:complete(absent)
     end
   end
   if self.counter then self.counter:reset() end
+  if self.statistics then self.statistics:commit() end
   if self.o.static and not self.expected then self.expected = { table.unpack(self.fires) } end
   self.expects, self.reduced, self.unreduced = false, true, false
   self.ordered = true

@@ -43,8 +43,10 @@ end
 
 --- The transforms of frames of n_fft samples, hop_length apart: (samples) or (batch, samples) becomes (..., frequencies, frames). Of
 --- real signals only n_fft/2 + 1 frequencies are kept (onesided). With center frames are centred, and the signal is padded for it.
+--- Options: hop_length = n_fft // 4, win_length = n_fft, window (ones), center = true, pad_mode = "reflect", normalized = false, onesided,
+--- return_complex.
 --- example: accel.stft(accel.ones(16), 8, { return_complex = true }).shape --> { 5, 9 }
----@param ... any input, n_fft, hop_length = n_fft // 4, win_length = n_fft, window (ones), center = true, pad_mode = "reflect", normalized = false, onesided, return_complex
+---@param ... any input, n_fft, then the options, by position or in one table
 ---@return accel.Tensor
 function M.stft(...)
   local o = stft_arguments(...)
@@ -81,8 +83,10 @@ function M.stft(...)
 end
 
 --- The signal whose stft is nearest to the input: frames are added up and divided by the sum of their squared windows.
+--- Options: hop_length = n_fft // 4, win_length = n_fft, window (ones), center = true, normalized = false, onesided, length,
+--- return_complex = false.
 --- example: accel.istft(accel.stft(accel.ones(16), 8, { return_complex = true }), 8).shape --> { 16 }
----@param ... any input, n_fft, hop_length = n_fft // 4, win_length = n_fft, window (ones), center = true, normalized = false, onesided, length, return_complex = false
+---@param ... any input, n_fft, then the options, by position or in one table
 ---@return accel.Tensor
 function M.istft(...)
   local o = istft_arguments(...)

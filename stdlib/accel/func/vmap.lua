@@ -14,7 +14,7 @@ local function dims_of(arg, dims, into)
     if dims == nil or dims == false then into[#into + 1] = false
     else
       into[#into + 1] = check.integer("vmap", "in_dims", dims, -arg.ndim, arg.ndim)
-      if dims == 0 then raise "vmap: in_dims counts dims from 1, or from the end by negative numbers; got 0 (use false for an argument that is not mapped)" end
+      if dims == 0 then raise "vmap: in_dims counts dims from 1, got 0; use false for an argument that is not mapped" end
     end
   elseif tree.is_node(arg) then
     local one = type(dims) ~= "table"

@@ -39,7 +39,7 @@ function M.resolve_conj(x) return x end
 function M.resolve_neg(x) return x end
 
 --- true for numbers without an imaginary part.
---- example: accel.isreal(accel.tensor { { re = 1, im = 0 }, { re = 1, im = 2 } }) --> { true, false }
+--- example: accel.isreal(accel.tensor { { real = 1, imag = 0 }, { real = 1, imag = 2 } }) --> { true, false }
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function M.isreal(x)

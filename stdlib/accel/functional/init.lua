@@ -20,6 +20,9 @@ local home <const> = {
   is_pinned = "questions", is_inference = "questions", ndimension = "questions",
   -- complex numbers
   is_complex = "complex", is_conj = "complex", is_neg = "complex", isreal = "complex", resolve_conj = "complex", resolve_neg = "complex",
+  -- positions and choices, derivatives, draws
+  tril_indices = "indices", triu_indices = "indices", combinations = "indices", pdist = "indices",
+  gradient = "derivatives", polygamma = "derivatives", normal = "draws", randint_like = "draws",
   -- making tensors
   as_tensor = "create", asarray = "create", scalar_tensor = "create", logspace = "create", fill = "create",
   to_dlpack = "create", empty_strided = "create", new_empty_strided = "create", empty_permuted = "create",
@@ -28,8 +31,8 @@ local home <const> = {
 -- Those of them that are functions of accel alone, and methods alone.
 local FUNCTIONS <const> = [[atleast_1d atleast_2d atleast_3d column_stack dstack broadcast_tensors broadcast_shapes unravel_index tensordot
   promote_types can_cast as_tensor asarray scalar_tensor logspace fill empty_strided empty_permuted to_dlpack result_type numel
-  is_floating_point is_complex]]
-local METHODS <const> = [[sum_to_size put_ addbmm_ addr_ type_as type byte char short is_shared is_pinned new_empty_strided ndimension]]
+  is_floating_point is_complex tril_indices triu_indices combinations pdist gradient normal randint_like]]
+local METHODS <const> = [[sum_to_size put_ addbmm_ addr_ type_as type byte char short is_shared is_pinned new_empty_strided ndimension polygamma]]
 
 local function set(text)
   local names = {}

@@ -1,5 +1,6 @@
 --- Products and norms made of matmul and others: parts of accel.functional.
 local accel = require "accel"
+local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 local written = require "accel.functional.written"
@@ -63,7 +64,7 @@ end
 ---@param opts? {dims: integer|integer[][]} default 2
 ---@return accel.Tensor
 function M.tensordot(x, other, opts)
-  local dims = opts and opts.dims
+  local dims = options("tensordot", opts, { dims = options.none }).dims
   if dims == nil then dims = 2 end
   local a, b = {}, {}
   if math.type(dims) == "integer" then
@@ -86,8 +87,8 @@ function M.tensordot(x, other, opts)
   return accel.matmul(left, right):reshape(table.move(more, 1, #more, #free + 1, free))
 end
 
---- The p-norm of x - other.
---- example: accel.dist(accel.tensor { 0.0, 0.0 }, accel.tensor { 3.0, 4.0 }) --> 5
+--- The p-norm of x - other: a method, since accel.dist is the module for ranks.
+--- example: accel.tensor({ 0.0, 0.0 }):dist(accel.tensor { 3.0, 4.0 }) --> 5
 ---@param x accel.Tensor
 ---@param other accel.Tensor
 ---@param p number? default 2
@@ -95,11 +96,9 @@ end
 function M.dist(x, other, p) return (x - other):norm(p or 2) end
 
 -- beta x + alpha y. With beta 0 x is not read.
-local function joined(x, y, opts)
-  local beta, alpha = opts and opts.beta or 1, opts and opts.alpha or 1
-  for key in next, opts or {} do
-    if key ~= "beta" and key ~= "alpha" then raise("unknown option '%s'; there are beta and alpha", tostring(key)) end
-  end
+local function joined(who, x, y, opts)
+  local o = options(who, opts, { beta = 1, alpha = 1 })
+  local beta, alpha = o.beta, o.alpha
   if alpha ~= 1 then y = y * alpha end
   if beta == 0 then return y:expand(y.shape) end
   return (beta == 1 and x or x * beta) + y
@@ -112,7 +111,7 @@ end
 ---@param batch2 accel.Tensor
 ---@param opts? {beta: number?, alpha: number?}
 ---@return accel.Tensor
-function M.addbmm(x, batch1, batch2, opts) return joined(x, accel.bmm(batch1, batch2):sum(1), opts) end
+function M.addbmm(x, batch1, batch2, opts) return joined("addbmm", x, accel.bmm(batch1, batch2):sum(1), opts) end
 
 --- beta x + alpha mat vec: (m, n), (n) -> (m).
 --- example: accel.addmv(accel.ones(1), accel.ones(1, 2), accel.ones(2), { alpha = 3 }) --> { 7 }
@@ -121,7 +120,7 @@ function M.addbmm(x, batch1, batch2, opts) return joined(x, accel.bmm(batch1, ba
 ---@param vec accel.Tensor
 ---@param opts? {beta: number?, alpha: number?}
 ---@return accel.Tensor
-function M.addmv(x, mat, vec, opts) return joined(x, accel.mv(mat, vec), opts) end
+function M.addmv(x, mat, vec, opts) return joined("addmv", x, accel.mv(mat, vec), opts) end
 
 --- beta x + alpha times the outer product of vec1 and vec2: (m), (n) -> (m, n).
 --- example: accel.addr(accel.ones(1, 2), accel.ones(1), accel.tensor { 1.0, 2.0 }) --> { { 2, 3 } }
@@ -130,7 +129,7 @@ function M.addmv(x, mat, vec, opts) return joined(x, accel.mv(mat, vec), opts) e
 ---@param vec2 accel.Tensor
 ---@param opts? {beta: number?, alpha: number?}
 ---@return accel.Tensor
-function M.addr(x, vec1, vec2, opts) return joined(x, accel.outer(vec1, vec2), opts) end
+function M.addr(x, vec1, vec2, opts) return joined("addr", x, accel.outer(vec1, vec2), opts) end
 
 local addbmm_, addmv_, addr_ = written("addbmm_", M.addbmm), written("addmv_", M.addmv), written("addr_", M.addr)
 --- addbmm in place.

@@ -70,6 +70,7 @@ end
 ---@param opts {as_tuple: boolean?}
 ---@return accel.Tensor|accel.Tensor[]
 function M.nonzero(op, x, opts, ...)
+  if opts == nil and select("#", ...) == 0 then return op(x) end
   if type(opts) ~= "table" or select("#", ...) > 0 then return op(x, opts, ...) end
   for key in next, opts do
     if key ~= "as_tuple" then return op(x, opts) end

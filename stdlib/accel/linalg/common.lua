@@ -70,6 +70,12 @@ end
 ---@param m? integer
 function M.eye(like, n, m) return accel.eye(n, m or n, { dtype = like.dtype, device = like.device }) end
 
+--- The matrix for every matrix of A, whose gradient it has: zeros.
+---@param matrix accel.Tensor
+---@param A accel.Tensor
+---@return accel.Tensor
+function M.same(matrix, A) return accel.where(accel.ones_like(A:detach(), { dtype = "bool" }), matrix, A) end
+
 ---@param x accel.Tensor
 function M.mT(x) return x:transpose(-1, -2) end
 

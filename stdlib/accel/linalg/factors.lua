@@ -142,8 +142,7 @@ function M.householder_product(A, tau, ...)
     raise("%s: needs at least as many rows as columns, and at most as many reflections, got %d rows, %d columns, %d reflections",
       who, m, n, k)
   end
-  local shape = { table.unpack(A.shape) }
-  return M._reflect(A, tau, common.eye(A, m, n):expand(shape), true)
+  return M._reflect(A, tau, common.same(common.eye(A, m, n), A), true)
 end
 
 --- H_1 ... H_k x, or H_k ... H_1 x (its transpose), for x of as many rows as A.

@@ -99,7 +99,7 @@ function M.matrix_power(A, n, ...)
   check.surplus("linalg.matrix_power", ...)
   matrix("linalg.matrix_power", "A", A, true)
   n = check.integer("linalg.matrix_power", "n", n)
-  if n == 0 then return common.eye(A, A.shape[A.ndim]):expand(A.shape):clone() end
+  if n == 0 then return common.same(common.eye(A, A.shape[A.ndim]), A) end
   if n < 0 then A, n = solvers.inv(A), -n end
   local out
   while true do
@@ -117,8 +117,9 @@ end
 function M.matrix_exp(A, ...)
   check.surplus("linalg.matrix_exp", ...)
   matrix("linalg.matrix_exp", "A", A, true)
-  local n = A.shape[A.ndim]
+  local n, dtype = A.shape[A.ndim], A.dtype
   if A:numel() == 0 then return A:clone() end
+  if dtype == "f16" or dtype == "bf16" then A = A:to "f32" end
   local squarings = 0
   if not A.device:find "^meta" then
     local size = A:detach():abs():sum { dim = -2 }:amax():item()
@@ -128,7 +129,7 @@ function M.matrix_exp(A, ...)
   local y = eye + x / 16
   for k = 15, 1, -1 do y = eye + x:matmul(y) / k end
   for _ = 1, squarings do y = y:matmul(y) end
-  return y
+  return y:to(dtype)
 end
 
 --- The product of a list of matrices, in the order of the fewest multiplications. The first and the last may be vectors.
@@ -201,7 +202,7 @@ end
 function M.vander(x, ...)
   local N = parse_vander(...).N
   common.tensor("linalg.vander", "x", x)
-  if x.ndim == 0 then raise "linalg.vander: x must have at least one dim" end
+  if x.ndim == 0 then x = x:reshape(1) end
   N = N == nil and x.shape[x.ndim] or check.positive("linalg.vander", "N", N)
   local shape = { table.unpack(x.shape) }
   shape[#shape + 1] = N

@@ -150,6 +150,12 @@ local Inverse = accel.Function {
 
 local function inverse_of(who, A, o, again)
   local P, values, rank
+  if A:numel() == 0 then
+    local batch = table.move(A.shape, 1, A.ndim - 2, 1, {})
+    rank = accel.zeros(batch, { dtype = "i64", device = A.device })
+    batch[#batch + 1] = math.min(A.shape[A.ndim - 1], A.shape[A.ndim])
+    return mT(A):clone(), accel.empty(batch, { dtype = A.dtype, device = A.device }), rank
+  end
   do
     local _ <close> = accel.no_grad()
     local x = A:detach()
@@ -172,12 +178,6 @@ local function inverse_of(who, A, o, again)
   return P, values, rank
 end
 
-local function empty_inverse(A)
-  local shape = { table.unpack(A.shape) }
-  shape[#shape], shape[#shape - 1] = shape[#shape - 1], shape[#shape]
-  return accel.empty(shape, { dtype = A.dtype, device = A.device })
-end
-
 --- A bound may have the shape of the batch.
 local function of_batch(bound) return tensors.is_tensor(bound) and bound.ndim > 0 and bound:unsqueeze(-1) or bound end
 
@@ -190,7 +190,6 @@ local function of_batch(bound) return tensors.is_tensor(bound) and bound.ndim > 
 function M.pinv(A, ...)
   local o = parse_pinv(...)
   matrix("linalg.pinv", "A", A, o.hermitian)
-  if A:numel() == 0 then return empty_inverse(A) end
   o = { atol = of_batch(o.atol), rtol = of_batch(o.rtol or o.rcond), hermitian = o.hermitian }
   return (inverse_of("linalg.pinv", A, o, function(x) return M.pinv(x, o) end))
 end
@@ -242,11 +241,12 @@ function M.lstsq(A, B, ...)
   local none = accel.empty({ 0 }, { dtype = A.dtype, device = A.device })
   local keep = { rtol = driver ~= "gels" and of_batch(o.rcond) or nil }
   local P, values, rank = inverse_of(who, A, keep, function(x) return M.pinv(x, keep) end)
-  local X, residuals = P:matmul(B), none
+  local X = P:matmul(B)
+  local residuals = X:reshape(-1):narrow(1, 1, 0)
   if m > n and driver ~= "gelsy" and rank:eq(n):all():item() then residuals = (A:matmul(X) - B):square():sum { dim = -2 } end
   if vector then
     X = X:squeeze(-1)
-    if residuals ~= none then residuals = residuals:squeeze(-1) end
+    if residuals.ndim > 1 then residuals = residuals:squeeze(-1) end
   end
   if driver == "gels" then rank = accel.empty({ 0 }, { dtype = "i64", device = A.device }) end
   return X, residuals, rank, (driver == "gelsd" or driver == "gelss") and values or none

@@ -96,7 +96,8 @@ end
 
 local function normalisation(name, from, ranks)
   return class("Lazy" .. name, {
-    class = from[name], defaults = from == InstanceNorm and { affine = { at = 3, value = true }, track_running_stats = { at = 4, value = true } } or nil,
+    class = from[name],
+    defaults = from == InstanceNorm and { affine = { at = 3, value = true }, track_running_stats = { at = 4, value = true } } or nil,
     inputs = function(x) return ranks[x.ndim] and x.shape[ranks[x.ndim]] end,
     of_state = function(state)
       local t = state "weight" or state "running_mean"
@@ -106,7 +107,7 @@ local function normalisation(name, from, ranks)
 end
 
 --- Linear whose in_features follow from the first batch.
---- example: local m = accel.nn.LazyLinear(2) m(accel.ones(4, 3)) return m --> Linear(in_features=3, out_features=2, bias=true)
+--- example: local m = accel.nn.LazyLinear(2) m(accel.ones(4, 3)) return m.weight.shape --> { 2, 3 }
 ---@class accel.nn.LazyLinear : accel.nn.Module
 ---@overload fun(out_features: integer, opts: table?): accel.nn.LazyLinear
 M.LazyLinear = class("LazyLinear", {

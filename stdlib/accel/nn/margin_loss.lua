@@ -37,7 +37,8 @@ end
 
 --- TripletMarginLoss with a distance of your own, a function or a module. See
 --- nn.functional.triplet_margin_with_distance_loss. Options: distance_function, margin = 1, swap = false, reduction.
---- example: accel.nn.TripletMarginWithDistanceLoss { distance_function = function(a, b) return (a - b):abs() end, margin = 2.5 } (accel.zeros(1), accel.ones(1), accel.zeros(1)) --> 3.5
+--- example: local l = accel.nn.TripletMarginWithDistanceLoss { distance_function = function(a, b) return (a - b):abs() end, margin = 2.5 }
+---   return l(accel.zeros(1), accel.ones(1), accel.zeros(1)) --> 3.5
 ---@class accel.nn.TripletMarginWithDistanceLoss : accel.nn.Module
 M.TripletMarginWithDistanceLoss = Module:extend("accel.nn.TripletMarginWithDistanceLoss")
 

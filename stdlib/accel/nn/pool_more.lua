@@ -65,7 +65,7 @@ local function fractional_class(who, n, pool)
     self.kernel_size = tuple(who, "kernel_size", o.kernel_size, n, 1)
     self.output_size = o.output_size and tuple(who, "output_size", o.output_size, n, 1)
     self.output_ratio, self.return_indices = o.output_ratio, o.return_indices
-    self:register_buffer("_random_samples", o._random_samples, false)
+    self:register_buffer("_random_samples", o._random_samples)
   end
 
   function Pool:forward(x)

@@ -73,7 +73,7 @@ local function norm(group)
       local d = dy:to(wide)
       local normal = (x:to(wide) - as(mean, x)) * as(rstd, x)
       local own = accel.cat({ d:sum(dims), (d * normal):sum(dims) }, 1)
-      local total = reduce(own:to "f64", group) / ctx.count
+      local total = reduce(own:clone():to "f64", group) / ctx.count
       total = total:to(wide)
       local dx = d - as(total:narrow(1, 1, c), x) - normal * as(total:narrow(1, c + 1, c), x)
       dx = dx * as(weight and rstd * weight:to(wide) or rstd, x)
@@ -123,8 +123,7 @@ end
 
 --- The module with every BatchNorm1d, BatchNorm2d and BatchNorm3d in it replaced by a SyncBatchNorm of the same tensors: before it is
 --- prepared, optimizers may exist already. A BatchNorm itself is returned as a new layer.
---- example: accel.nn.SyncBatchNorm.convert_sync_batchnorm(accel.nn.Sequential(accel.nn.BatchNorm2d(3)))[1] -->
----   SyncBatchNorm(3, eps=1e-05, momentum=0.1, affine=true, bias=true, track_running_stats=true)
+--- example: accel.nn.SyncBatchNorm.convert_sync_batchnorm(accel.nn.BatchNorm2d(3))(accel.ones(1, 3, 2, 2)).shape --> { 1, 3, 2, 2 }
 ---@param module accel.nn.Module
 ---@param process_group? any a group of accel.dist
 ---@return accel.nn.Module

@@ -21,15 +21,15 @@ LBFGS.elementwise = false
 
 ---@param params accel.ParamList
 ---@param opts? table
----  lr number = 1: length of a step, and first guess of the line search
+---  lr number = 1.0: length of a step, and first guess of the line search
 ---  max_iter integer = 20: iterations of a step
----  max_eval integer: evaluations of a step, also within a line search. Default: 1.25 max_iter
+---  max_eval integer|false = false: evaluations of a step, also within a line search. false: 1.25 max_iter
 ---  tolerance_grad number = 1e-7: a step ends where no element of the gradient is larger
 ---  tolerance_change number = 1e-9: a step ends where parameters or loss change less
 ---  history_size integer = 100: changes that are kept
 ---  line_search_fn string = "none": "none" or "strong_wolfe"
 function LBFGS:init(params, opts)
-  if type(opts) == "table" and opts.max_eval ~= nil then
+  if type(opts) == "table" and opts.max_eval then
     local copy = {}
     for key, value in next, opts do copy[key] = value end
     self._max_eval = check.positive("LBFGS", "max_eval", opts.max_eval)
@@ -41,7 +41,7 @@ end
 
 function LBFGS:check_options(o)
   self:expect(#self.param_groups == 0, "there is one parameter group; give all parameters in one list")
-  self:expect_not_negative(o, "lr", "tolerance_grad", "tolerance_change")
+  self:expect_not_negative(o, "lr")
   check.positive("LBFGS", "max_iter", o.max_iter)
   check.positive("LBFGS", "history_size", o.history_size)
   check.word("LBFGS", "line_search_fn", o.line_search_fn, { "none", "strong_wolfe" })
@@ -105,7 +105,7 @@ function LBFGS:step(closure, ...)
   check.object(self, "o", "step")
   check.surplus("LBFGS:step", ...)
   if closure == nil then raise "LBFGS: step needs a closure that computes the loss and the gradients" end
-  if self:_shards() then raise "LBFGS: parameters of sharded models are not supported; use AdamW or Adafactor" end
+  self:_shards() -- refuses parameters that are sharded
   local group = self.param_groups[1]
   local params, state = group.params, self._own or { n_iter = 0, func_evals = 0 }
   self._own = state

@@ -1,7 +1,5 @@
 --- optim.SparseAdam: Adam for the rows that a step touches.
-local accel = require "accel"
 local Optimizer = require "accel.optim.optimizer"
-local raise = require "accel.util.raise"
 
 --- Adam for embeddings: a row takes part in a step, with its moments, if its gradient is not zero everywhere. All other rows, their
 --- moments too, stay. accel's gradients of embeddings are dense tensors, which every optimizer takes; nn.Embedding has no sparse = true.
@@ -30,7 +28,6 @@ function SparseAdam:check_options(o)
 end
 
 function SparseAdam:update(group, step_group, grads, lr) -- luacheck: ignore self
-  if self:_shards() then raise "SparseAdam: parameters of sharded models are not supported; use Adam" end
   local step = step_group.step:add_(1)
   local b1, b2 = group.betas[1], group.betas[2]
   local size = lr * (1 - b2 ^ step:to "f64"):sqrt() / (1 - b1 ^ step:to "f64")

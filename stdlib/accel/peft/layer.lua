@@ -106,6 +106,10 @@ function AdapterLayer:merge_with(name, change)
   if self.merged == name then return end
   if self.merged then self:unmerge() end
   local base = self.base_layer
+  if not base.weight.quant_state and not Parameter.is(base.weight) then
+    raise("merge: the base layer computes its weight (prune, parametrize, weight_norm), so that the sum would be lost; make it a parameter "
+      .. "first, by prune.remove, parametrize.remove_parametrizations or remove_weight_norm")
+  end
   local _ <close> = accel.no_grad()
   if base.weight.quant_state then
     local plain = Linear(base.in_features, base.out_features, { bias = base.bias ~= nil, device = base.weight.device })

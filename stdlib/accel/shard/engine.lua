@@ -37,8 +37,8 @@ local Engine = class("accel.shard.Engine")
 ---@param model accel.nn.Module
 ---@param units table[] of accel.shard.policy
 ---@param o {who: string, group: any, replicas: any, cut: {parameters: boolean, gradients: boolean}, reshard: boolean,
---- share: boolean, world: boolean, micro_batches: integer?, sync: boolean, syncs: (fun(): boolean), backward_prefetch: string?, forward_prefetch: boolean?,
---- dtypes: (fun(p: accel.Tensor): table)?, device: string?, zero: table?, tier:
+--- share: boolean, world: boolean, micro_batches: integer?, sync: boolean, syncs: (fun(): boolean),
+--- backward_prefetch: string?, forward_prefetch: boolean?, dtypes: (fun(p: accel.Tensor): table)?, device: string?, zero: table?, tier:
 --- accel.offload.Training?} tier: where parts of training rest; syncs: whether a backward that begins is to reduce; dtypes: of a
 --- parameter {dtype =, master =, reduce =} (Unit:init); device: of what is on the meta device now;
 --- zero: sizes and bits of ZeRO, see accel.deepspeed.units
@@ -346,6 +346,7 @@ function Engine:finish()
     for _, p in ipairs(unit.params) do p.grad = nil end
   end
   if self.counter then self.counter:reset() end
+  if self.statistics then self.statistics:commit() end
   self:reshard()
   if self.completed then self:rebuild() end
   self.finishing = false

@@ -20,6 +20,7 @@
 --- If all ranks are on one machine, parameters are in its memory once regardless of sharding, and gathering is a
 --- barrier.
 local accel = require "accel"
+local BatchStatistics = require "accel.nn.parallel.batch_statistics"
 local Engine = require "accel.shard.engine"
 local Module = require "accel.nn.module"
 local Trained = require "accel.nn.trained"
@@ -256,6 +257,7 @@ function FSDP:init(module, opts, ...)
     dtypes = precision.dtypes(module, dtypes, o.master_weights),
   }
   local engine = Engine(module, units, given)
+  if o.micro_batches then engine.statistics = BatchStatistics(WHO, { group = group, replicas = replicas }) end
   rawset(self, "reducer", engine)
   local apart = not none and o.apart
   if apart then
@@ -314,8 +316,12 @@ function FSDP:forward(...)
     local list = self.module:buffers()
     if #list > 0 then coalesce.broadcast(list, 0, self.everyone) end
   end
-  if not self.dtypes then return self.module(...) end
-  return precision.outputs(self.dtypes, self.module(precision.inputs(self.dtypes, ...)))
+  local module, statistics = self.module, engine.statistics
+  if statistics and module.training and accel.is_grad_enabled() and not engine.in_backward() then
+    module = function(...) return statistics:forward(self.module, ...) end
+  end
+  if not self.dtypes then return module(...) end
+  return precision.outputs(self.dtypes, module(precision.inputs(self.dtypes, ...)))
 end
 
 --- Gradients are only accumulated, whole and on each rank for itself, until the block ends: `local _ <close> =

@@ -1,4 +1,5 @@
---- Rows of util/absent.lua for the public names of PyTorch 2.15 that stay out: the namespaces (torch, Tensor, F, nn, linalg, fft), what to use, the names.
+--- Rows of util/absent.lua for the public names of PyTorch 2.15 that stay out. A row: the namespaces (torch, Tensor, F, nn, linalg, fft);
+--- what to use; the names.
 return {
   -- other kinds of tensors
   { "Tensor", "tensors are dense: x:nonzero() gives the positions of the elements that are not 0, x:index_put puts elements",
@@ -63,7 +64,7 @@ return {
   { "torch", "nn.functional.channel_shuffle", "native_channel_shuffle" },
   { "torch", "nn.functional.dropout(x, p, training)", "native_dropout dropout_ feature_dropout feature_dropout_" },
   { "torch", "nn.functional.alpha_dropout(x, p, training)", "alpha_dropout_ feature_alpha_dropout feature_alpha_dropout_" },
-  { "torch", "x:norm(p, dim)", "native_norm norm_except_dim nuclear_norm frobenius_norm" },
+  { "torch", "x:norm(p, dim)", "native_norm norm_except_dim" },
   { "torch", "nn.RNN, nn.LSTM, nn.GRU and their cells", "gru gru_cell lstm lstm_cell rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell" },
   { "torch", "nn.functional.conv1d, conv2d and conv3d", "convolution conv_tbc" },
   { "torch", "nn.functional.pad(x, pad, { value = 0 })", "constant_pad_nd" },
@@ -72,10 +73,31 @@ return {
   { "torch", "nn.functional.rrelu(x, lower, upper)", "rrelu rrelu_" },
   { "torch", "nn.Embedding { max_norm = 1 } keeps the norm of its rows", "embedding_renorm_" },
   { "torch", "x:dist(other) is the method; accel.dist is the module for ranks", "dist" },
+  { "F", "check argument types in Lua: math.type(v), type(v)", "assert_int_or_pair boolean_dispatch" },
+  { "F", "accel.fp8.convert_model multiplies in 8 bits, accel.bmm many matrices at once",
+    "grouped_mm scaled_mm scaled_addmm scaled_addmm_ scaled_grouped_mm" },
+  { "F", "nn.MultiheadAttention, or nn.functional.scaled_dot_product_attention", "multi_head_attention_forward" },
+  { "nn", "nn.Module, nn.Sequential and nn.ModuleList hold modules", "Container" },
+  { "nn", "nn.LocalResponseNorm", "CrossMapLRN2d" },
+  { "nn", "nn.NLLLoss takes pictures, too", "NLLLoss2d" },
+  { "nn", "nn.RNN, nn.LSTM and nn.GRU, and their cells", "RNNBase RNNCellBase" },
   -- linear algebra
+  { "torch Tensor", "linalg.solve(A, B); PyTorch raises as well", "solve" },
+  { "Tensor", 'the complex dtypes are "c64" and "c128": x:to "c64"', "chalf" },
   { "linalg", "linalg.lu_factor and linalg.lu_solve factor any square matrix, linalg.eigh symmetric ones", "ldl_factor ldl_factor_ex ldl_solve" },
+  { "linalg", "linalg.eigh and linalg.eigvalsh take symmetric matrices; the complex eigenvalues of others are not in accel yet", "eig eigvals" },
   { "torch Tensor", "linalg.qr gives q and r", "geqrf" },
   { "torch", "linalg.eigh gives all eigenvalues, linalg.svd all singular ones", "lobpcg" },
-  { "torch Tensor", "linalg.cholesky, linalg.matrix_rank, linalg.cond, linalg.lstsq, linalg.eigvals and linalg.eigh; PyTorch raises as well",
+  { "torch Tensor", "linalg.cholesky, linalg.matrix_rank, linalg.cond, linalg.lstsq and linalg.eigh; PyTorch raises as well",
     "cholesky matrix_rank cond lstsq eig symeig" },
+  -- nn and nn.functional
+  { "F", "checks of arguments are the functions' own", "assert_int_or_pair boolean_dispatch" },
+  { "F", "accel.scaled_mm multiplies fp8 matrices, and a loop over groups does groups",
+    "grouped_mm scaled_mm scaled_grouped_mm scaled_addmm scaled_addmm_" },
+  { "F", "nn.MultiheadAttention holds the weights, nn.functional.scaled_dot_product_attention is its core", "multi_head_attention_forward" },
+  { "nn", "nn.Module holds modules, nn.Sequential calls them in order", "Container" },
+  { "nn", "nn.LocalResponseNorm", "CrossMapLRN2d" },
+  { "nn", "nn.NLLLoss takes (N, C, H, W)", "NLLLoss2d" },
+  { "nn", "nn.RNN, nn.LSTM and nn.GRU", "RNNBase" },
+  { "nn", "nn.RNNCell, nn.LSTMCell and nn.GRUCell", "RNNCellBase" },
 }

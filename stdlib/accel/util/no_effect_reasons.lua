@@ -9,8 +9,8 @@ local function each(prefix, names, why)
   for name in names:gmatch "%S+" do reasons[prefix .. name] = why end
 end
 
-each("accel.nn.", "AlphaDropout CELU Dropout Dropout1d Dropout2d Dropout3d ELU Hardshrink Hardtanh LeakyReLU ReLU6 Softplus Softshrink "
-  .. "Threshold", { inplace = "the result gets separate memory, and the input is not changed" })
+each("accel.nn.", "AlphaDropout CELU Dropout Dropout1d Dropout2d Dropout3d ELU FeatureAlphaDropout Hardshrink Hardtanh LeakyReLU ReLU6 "
+  .. "Softplus Softshrink Threshold", { inplace = "the result gets separate memory, and the input is not changed" })
 each("accel.optim.", "AdEMAMix32bit Adagrad32bit Adam32bit AdamW32bit Lion32bit RMSprop32bit SGD32bit PagedAdEMAMix PagedAdEMAMix32bit "
   .. "PagedAdam PagedAdam32bit PagedAdamW PagedAdamW32bit PagedLion PagedLion32bit",
   { min_8bit_size = "every state has 32 bits" })

@@ -18,6 +18,7 @@ MODULES = {
     "bandwidth": "peer_torch_memory", "adamw": "peer_torch_memory",
     "gemm": "peer_torch_matmul", "attention": "peer_torch_matmul", "cross_entropy": "peer_torch_matmul",
     "gpt": "peer_torch_gpt", "resnet18": "peer_torch_resnet", "conv": "peer_torch_conv",
+    "layers": "peer_torch_layers",
 }
 
 parser = argparse.ArgumentParser()

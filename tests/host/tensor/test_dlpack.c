@@ -166,8 +166,8 @@ static void test_refused(void **state) {
   } while (0)
   m.dl_tensor.device.type = 2;
   REFUSED(DEVICE, "device of type 2");
-  m.dl_tensor.dtype.code = 5;
-  REFUSED(DTYPE, "type code 5 with 64 bits");
+  m.dl_tensor.dtype.code = 3;
+  REFUSED(DTYPE, "type code 3 with 64 bits");
   m.dl_tensor.dtype.lanes = 4;
   REFUSED(DTYPE, "4 lanes");
   m.dl_tensor.ndim = -1;

@@ -22,7 +22,9 @@ static void knows_sizes_and_classes(void **state) {
               {AC_U16, "u16", 2, false, false},
               {AC_U32, "u32", 4, false, false},
               {AC_F8_E4M3, "f8_e4m3", 1, false, false},
-              {AC_F8_E5M2, "f8_e5m2", 1, false, false}};
+              {AC_F8_E5M2, "f8_e5m2", 1, false, false},
+              {AC_C64, "c64", 8, false, false},
+              {AC_C128, "c128", 16, false, false}};
   assert_int_equal(sizeof rows / sizeof rows[0], AC_DTYPE_COUNT);
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     assert_string_equal(ac_dtype_name(rows[i].d), rows[i].name);

@@ -85,3 +85,8 @@ for n in "register_hook register_post_accumulate_grad_hook".split():
 case("Tensor retain_grad", "(x * 2).retain_grad()", "(function() (x * 2):retain_grad() return nil end)()", x=X())
 case("Tensor backward", "(x * x).sum().backward()", "(function() (x * x):sum():backward() return nil end)()", x=X())
 case("torch manual_seed", "torch.manual_seed(3) is not None", "(function() accel.manual_seed(3) return true end)()")
+case("Tensor,torch is_neg", "x.is_neg()", grad=False, x=X())
+case("torch save", "x.detach()", "(function() local p = os.tmpname() accel.save(p, { x = x:detach() }) local t = accel.load(p).x os.remove(p) return t end)()", x=X())
+case("torch load", "x.detach()", "(function() local p = os.tmpname() accel.save(p, { x = x:detach() }) local t = accel.load(p).x os.remove(p) return t end)()", x=X())
+case("torch compile", "x * 2 + 1", "accel.compile(function(t) return t * 2 + 1 end)(x)", x=X())
+case("torch vmap", "torch.vmap(lambda t: t * t.sum())(x)", "accel.vmap(function(t) return t * t:sum() end)(x)", x=X())

@@ -36,3 +36,5 @@ case("torch dropout", "torch.dropout(x, 0.5, False)", "F.dropout(x, 0.5, false)"
 case("torch alpha_dropout", "torch.alpha_dropout(x, 0.5, False)", x=f(2, 3))
 case("torch ctc_loss", "torch.ctc_loss(x.log_softmax(2), z, lengths, targets, 0, 1)", "F.ctc_loss(x:log_softmax(3), z, lengths, targets)", tol=1e-9, x=f(4, 1, 3),
      z=lit([[1, 2]], "i64"), lengths=lit([4], "i64"), targets=lit([2], "i64"))
+case("torch instance_norm", "torch.instance_norm(x, w, v, None, None, True, 0.1, 1e-5, False)", "F.instance_norm(x, nil, nil, w, v)", x=f(2, 2, 4), w=f(2), v=f(2))
+case("torch max_pool3d", "torch.max_pool3d(x, 2)", x=f(1, 1, 2, 4, 4))

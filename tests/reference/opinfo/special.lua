@@ -97,7 +97,6 @@ S.norm = function(a, k)
   if k.dtype then missing "option dtype of norm" end
   return accel.norm(a[1], { p = p, dim = dim(d), keepdim = a[4] or k.keepdim or false })
 end
-S["linalg.norm"] = false
 S["norm.nuc"] = false
 local function unbiased(name)
   return function(a, k)
@@ -109,7 +108,7 @@ local function unbiased(name)
     return accel[name](a[1], { dim = dim(d), keepdim = a[4] or k.keepdim or false, correction = correction })
   end
 end
-S.std, S.var = unbiased "std", unbiased "var"
+S.std, S.var, S.std_mean, S.var_mean = unbiased "std", unbiased "var", unbiased "std_mean", unbiased "var_mean"
 do
   local call = plain "cdist"
   S.cdist = function(a, k) -- compute_mode chooses how, not what
@@ -120,8 +119,7 @@ do
   end
 end
 S["div.no_rounding_mode"] = plain "div"
-S["div.floor_rounding"] = function(a) return accel.floor_divide(a[1], a[2]) end
-S["div.trunc_rounding"] = false
+S["div.floor_rounding"], S["div.trunc_rounding"] = plain "div", plain "div"
 do
   local call = plain "scaled_dot_product_attention"
   S["nn.functional.scaled_dot_product_attention"] = function(a, k)
@@ -129,13 +127,35 @@ do
     return call(a, k)
   end
 end
-S.unique = function(a, k)
-  local values, inverse, counts = accel.unique(a[1], { dim = dim(k.dim) })
-  local out = { values }
-  if k.return_inverse then out[#out + 1] = inverse end
-  if k.return_counts then out[#out + 1] = counts end
-  return out
+for _, name in ipairs { "unique", "unique_consecutive" } do
+  S[name] = function(a, k)
+    return { accel[name](a[1], { dim = dim(k.dim), return_inverse = k.return_inverse or false, return_counts = k.return_counts or false }) }
+  end
 end
+-- the tensors are a list here
+for _, name in ipairs { "cartesian_prod", "block_diag" } do
+  S[name] = function(a)
+    return accel[name](type(a[1]) == "table" and a[1] or { table.unpack(a, 1, a.n) })
+  end
+end
+S.polygamma = function(a) return accel.polygamma(a[2], a[1]) end -- the sample's input is the second argument
+S["special.polygamma"] = S.polygamma
+S.combinations = function(a, k) return accel.combinations(a[1], a[2] or k.r, a[3] or k.with_replacement) end
+S["nn.functional.pdist"] = function(a, k) return accel.pdist(a[1], a[2] or k.p) end
+for _, name in ipairs { "tril_indices", "triu_indices" } do
+  S[name] = function(a, k) return accel[name](a[1], a[2], a[3] or k.offset, { dtype = k.dtype, device = k.device }) end
+end
+S.gradient = function(a, k)
+  local spacing = k.spacing
+  return accel.gradient(a[1], { spacing = spacing, dim = dim(k.dim), edge_order = k.edge_order })
+end
+for _, name in ipairs { "exponential", "cauchy", "geometric", "log_normal", "uniform" } do
+  S[name] = function(a)
+    local x = a[1]:detach() * 1
+    return x[name .. "_"](x, table.unpack(a, 2, a.n))
+  end
+end
+S.randint_like = function(a, k) return accel.randint_like(a[1], a[2], a[3] or k.high, { dtype = k.dtype, device = k.device }) end
 S.narrow = function(a)
   local start = a[3]
   if accel.is_tensor(start) then missing "a start of narrow that is a tensor" end
@@ -249,7 +269,7 @@ do
   end
 end
 S["unfold"] = false -- of tensors: windows as a view
-S["special.xlog1py"] = false
 S["nn.functional.upsample"] = lua(F.upsample)
 
+for name, fn in pairs(require "opinfo.linalg") do S[name] = fn end
 return S

@@ -7,7 +7,7 @@ local M = { ellipsis = setmetatable({}, { __tostring = function() return "..." e
 
 M.random = {}
 for name in ("empty empty_like new_empty rand_like randn randn_like randint multinomial nn.functional.dropout nn.functional.dropout2d "
-  .. "nn.functional.dropout3d nn.functional.alpha_dropout"):gmatch "%S+" do M.random[name] = true end
+  .. "nn.functional.dropout3d nn.functional.alpha_dropout bernoulli exponential cauchy geometric log_normal uniform randint_like poisson"):gmatch "%S+" do M.random[name] = true end
 
 -- Parameters of an op: {name=, type=} in order.
 local signatures = {}

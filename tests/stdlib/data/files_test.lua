@@ -34,7 +34,7 @@ do -- IDX: every type, big-endian
   end
   refused("none", IDX.read(tmp .. "/none"))
   refused("shorter", IDX.read(write("b", "\0\0")))
-  refused("gunzip", IDX.read(write("b.gz", "\x1f\x8b\8\0abcdefgh")))
+  refused("damaged", IDX.read(write("b.gz", "\x1f\x8b\8\0abcdefgh")))
   refused("begins with", IDX.read(write("b", "label,text\n")))
   refused("dimensions", IDX.read(write("b", "\0\0\8\0")))
   refused("dimensions", IDX.read(write("b", "\0\0\8\255" .. ("\255"):rep(1020))))

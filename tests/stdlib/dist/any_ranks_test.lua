@@ -1,6 +1,6 @@
 -- deterministic = "world" with micro_batches = M: losses and final weights have the same bits on 1, 2, 3, 5, 7, 8 ranks, for DDP, ZeRO 1 to
--- 3, NO_SHARD and hybrid sharding, in f32 and bf16, with dropout, parameters that only some micro-batches use, and clipping. The script
--- starts itself on the ranks and compares what they print.
+-- 3, NO_SHARD and hybrid sharding, in f32 and bf16, with dropout, batch norm, parameters that only some micro-batches use, and clipping. The
+-- script starts itself on the ranks and compares what they print.
 -- tier: sampled
 --   accel-run tests/stdlib/dist/any_ranks_test.lua
 local accel = require "accel"
@@ -31,14 +31,15 @@ if not ranks.launched then
   local one = ranks.run(1, { capture = true })
   local want = {}
   for name, hash in one:gmatch "([%w_ .]+): (%x+)\n" do want[name] = hash end
-  for _, n in ipairs { 2, 3, 5, 7, 8 } do
-    local said, found = ranks.run(n, { capture = true }), 0
+  for _, way in ipairs { { 2 }, { 3 }, { 3, "tcp" }, { 5 }, { 7 }, { 8 } } do
+    local n, found = way[1], 0
+    local said = ranks.run(n, { capture = true, backend = way[2] })
     for name, hash in said:gmatch "([%w_ .]+): (%x+)\n" do
       local whole = name:gsub(" in %d+$", "")
       assert(want[whole] == hash, ("%d ranks: %s has %s, one rank %s"):format(n, name, hash, tostring(want[whole])))
       found = found + 1
     end
-    assert(found >= 4, said)
+    assert(found >= 4, said) -- of a case or two
   end
   case "the same bits on any number of ranks"
   return
@@ -53,6 +54,9 @@ function Either:forward(x, at) return (at % 3 == 0 and self.b or self.a)(self.fi
 local made = {
   plain = function() return nn.Sequential(nn.Linear(5, 90), nn.Tanh(), nn.Dropout(0.3), nn.Linear(90, 2)) end,
   either = function() return Either() end,
+  norm = function()
+    return nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 6), nn.BatchNorm1d(6, { momentum = false }), nn.Linear(6, 2))
+  end,
 }
 
 local FSDP, DDP = nn.parallel.FullyShardedDataParallel, nn.parallel.DistributedDataParallel
@@ -127,10 +131,10 @@ local function train(model_name, dtype, m, wrap, clip, wrapped_by)
   if R == 0 then print(("%s %s of %d%s %s: %016x"):format(model_name, dtype, m, clip and " clipped" or "", wrapped_by, hash)) end
 end
 
-local taken = ranks.sample.one_of(3)
+local taken = ranks.sample.one_of(4)
 for _, c in ipairs {
   { "plain", "f32", 8 }, { "plain", "bf16", 8 }, { "either", "f32", 11 }, { "plain", "f32", 12, true }, { "plain", "f32", 9 },
-  { "either", "f32", 8, true },
+  { "either", "f32", 8, true }, { "norm", "f32", 7 }, { "norm", "f32", 8 },
 } do
   if taken() then
     for name, wrap in accel.pairs(ways) do
@@ -144,6 +148,31 @@ for _, c in ipairs {
           return FSDP(m, o)
         end, c[4], "zero3 in " .. n)
       end
+    end
+  end
+end
+
+-- batch norm: the running statistics are those of one forward after the other, and stay as they are inside an update
+do
+  local function layers() return nn.Sequential(nn.BatchNorm1d(5), nn.BatchNorm1d(5, { momentum = false })) end
+  local plain, wrapped = layers(), layers()
+  local ddp = DDP(nn.Sequential(wrapped, nn.Linear(5, 1)), { deterministic = "world", micro_batches = 9 })
+  local first, count = quota.of(9, P, R)
+  for s = 1, 2 do
+    local x = accel.randn(9, 4, 5, { generator = accel.Generator(s) })
+    for k = 1, 9 do plain(x[k]) end
+    for k = 1, count do
+      local _ <close> = k < count and ddp:no_sync() or nil
+      local before = wrapped[1].running_mean:clone()
+      local out = ddp(x[first + k])
+      assert(accel.equal(before, wrapped[1].running_mean))
+      out:sum():backward()
+    end
+    for i = 1, 2 do
+      for _, name in ipairs { "running_mean", "running_var" } do
+        assert((plain[i][name] - wrapped[i][name]):abs():max():item() < 1e-6, name)
+      end
+      assert(wrapped[i].num_batches_tracked:item() == 9 * s and wrapped[i].momentum == plain[i].momentum)
     end
   end
 end

@@ -15,6 +15,7 @@ end
 local x, ids, weight = accel.ones(1, 4, 2, 2), accel.tensor { { 0, 1 } }, accel.eye(2)
 local before = {
   dropout = { x }, dropout1d = { accel.ones(1, 2, 2) }, dropout2d = { x }, dropout3d = { accel.ones(1, 1, 1, 1, 2) }, alpha_dropout = { x },
+  feature_alpha_dropout = { x },
   embedding = { ids, weight }, embedding_bag = { ids, weight }, gumbel_softmax = { x }, alibi_slopes = false,
   ctc_loss = { accel.ones(2, 1, 3), accel.tensor { { 1 } }, accel.tensor { 2 }, accel.tensor { 1 } },
 }

@@ -11,7 +11,8 @@ local function fails(text, f, ...)
   assert(not ok and tostring(err):find(text, 1, true), tostring(err))
 end
 
-local cases = { none = { lr = 0.05, max_iter = 5, history_size = 3 }, strong_wolfe = { max_iter = 5, history_size = 3, line_search_fn = "strong_wolfe" },
+local cases = { none = { lr = 0.05, max_iter = 5, history_size = 3 },
+  strong_wolfe = { max_iter = 5, history_size = 3, line_search_fn = "strong_wolfe" },
   max_eval = { max_iter = 8, max_eval = 4, line_search_fn = "strong_wolfe" } }
 for name, options in pairs(cases) do
   local p = accel.tensor({ -1.2, 1.0 }, { dtype = "f64", requires_grad = true })
@@ -32,7 +33,8 @@ for name, options in pairs(cases) do
     local loss = o:step(closure)
     local state = o:state_dict().state[0]
     for i, got in ipairs { loss:item(), p[1]:item(), p[2]:item(), q:item(), state.func_evals, state.n_iter } do
-      assert(math.abs(got - row[i]) <= 1e-8 * math.max(1, math.abs(row[i])), ("%s, step %d, %d: %.17g, wanted %.17g"):format(name, step, i, got, row[i]))
+      assert(math.abs(got - row[i]) <= 1e-8 * math.max(1, math.abs(row[i])),
+        ("%s, step %d, %d: %.17g, wanted %.17g"):format(name, step, i, got, row[i]))
     end
   end
 end

@@ -1,4 +1,4 @@
--- SparseAdam: PyTorch's steps of an embedding with sparse gradients (reference/optim_more.json). Rows without a gradient keep their values and moments.
+-- SparseAdam: PyTorch's steps of an embedding with sparse gradients (reference/optim_more.json). Rows without a gradient stay.
 local accel = require "accel"
 local file = assert(io.open(os.getenv "ACCEL_TEST_SRC" .. "/tests/reference/optim_more.json"))
 local want = accel.json.decode(file:read "a").sparse_adam
@@ -27,5 +27,6 @@ local p = accel.ones(3, 2)
 local o = accel.optim.SparseAdam({ p }, { lr = 0.1 })
 p.grad = accel.tensor { { 1.0, 0.0 }, { 0.0, 0.0 }, { 0.0, 2.0 } }
 o:step()
-assert(accel.equal(p[2], accel.ones(2)) and accel.equal(o:state_dict().state[0].exp_avg[2], accel.zeros(2)) and p[1][1]:item() < 1 and p[1][2]:item() == 1)
+assert(accel.equal(p[2], accel.ones(2)) and accel.equal(o:state_dict().state[0].exp_avg[2], accel.zeros(2)))
+assert(p[1][1]:item() < 1 and p[1][2]:item() == 1)
 for _, options in ipairs { { lr = 0 }, { eps = 0 }, { betas = { 1, 0.9 } } } do assert(not pcall(accel.optim.SparseAdam, { p }, options)) end

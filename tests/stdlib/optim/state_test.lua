@@ -18,7 +18,7 @@ local settings = {
   { "Adagrad", { lr = 0.1, lr_decay = 0.2, initial_accumulator_value = 0.5 } },
   { "RMSprop", { lr = 0.1, momentum = 0.9, centered = true } }, { "Adamax", { lr = 0.1 } },
   { "NAdam", { lr = 0.1, weight_decay = 0.1 } }, { "RAdam", { lr = 0.1, betas = { 0.9, 0.9 } } },
-  { "Lion", { lr = 0.1 } }, { "Adadelta", {} }, { "Rprop", { lr = 0.1 } },
+  { "Lion", { lr = 0.1 } }, { "SparseAdam", { lr = 0.1 } }, { "Adadelta", {} }, { "Rprop", { lr = 0.1 } },
   { "Adan", { lr = 0.1, weight_decay = 0.1 } },
   { "ASGD", { lr = 0.1, lambd = 0.1, t0 = 2 } }, { "Adafactor", { lr = 0.1 } },
   { "AdamWScheduleFree", { lr = 0.1, warmup_steps = 3, r = 1.0, train_mode = true } },

@@ -128,3 +128,9 @@ for i, metric in ipairs { 1, 1.01, 1.02, 1.03, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2
 end
 same("plateau", got, want.rates.plateau)
 fails("anneal_strategy", W.SWALR, o, 0.1, { anneal_strategy = "log" })
+
+-- Refused as in PyTorch.
+fails("factor must lie in (0, 1], got 1.5", S.ConstantLR, o, 1.5)
+fails("power", S.PolynomialLR, o, 5, -1.0)
+fails("div_factor must be above 0, got 0", S.OneCycleLR, o, { max_lr = 1.0, total_steps = 9, div_factor = 0 })
+fails("unknown option 'fused': every step is one pass over all parameters; leave it out", accel.optim.AdamW, { accel.ones(1) }, { fused = true })

@@ -78,9 +78,9 @@ bool emit_map_texts(const char *out, char *const *paths, int n) {
     size_t size = 0;
     if (!math) { /* the first of the list: all of them need it */
       static const char *const headers[] = {"base/vmath.h", "ops/map/angle.h",
-                                            "ops/map/exponential.h"};
+                                            "ops/map/exponential.h", "ops/map/special.h"};
       buf all = {0};
-      for (int k = 0; k < 3; k++) {
+      for (int k = 0; k < 4; k++) {
         char path[4096];
         snprintf(path, sizeof path, "%.*s/%s", (int)(at - paths[i]), paths[i], headers[k]);
         char *text = read_file(path, &size);

@@ -60,18 +60,16 @@ function F.rrelu(x, ...)
   x = o.x
   local lower, upper = check.number("rrelu", "lower", o.lower), check.number("rrelu", "upper", o.upper)
   if lower > upper then raise("rrelu: lower is %g, above upper, %g", lower, upper) end
-  local y
-  if o.training and lower < upper then
-    local slope
-    do
-      local _ <close> = accel.no_grad()
-      slope = accel.empty_like(x):uniform_(lower, upper)
-    end
-    y = accel.where(x:le(0), x * slope, x)
-  else
-    y = accel.leaky_relu(x, (lower + upper) / 2)
+  local drawn = o.training and lower < upper
+  if not drawn and not o.inplace then return accel.leaky_relu(x, (lower + upper) / 2) end
+  local slope
+  do
+    local _ <close> = accel.no_grad()
+    slope = drawn and accel.empty_like(x):uniform_(lower, upper) or (lower + upper) / 2
+    slope = accel.where(x:le(0), slope, accel.ones_like(x))
   end
-  return o.inplace and x:copy_(y) or y
+  if o.inplace then return x:mul_(slope) end
+  return x * slope
 end
 
 return F

@@ -1,4 +1,5 @@
---- ctc_loss: connectionist temporal classification (Graves et al. 2006). Checks of the arguments, and forms of the targets. The computation is the op ctc_loss.
+--- ctc_loss: connectionist temporal classification (Graves et al. 2006). Checks of the arguments, and forms of the targets. The op ctc_loss
+--- computes it.
 local accel = require "accel"
 local check = require "accel.util.check"
 local options = require "accel.util.options"

@@ -27,7 +27,7 @@ end
 -- ---- max pools with positions ----
 local function with_indices(name)
   local parse = arguments(name .. "_with_indices", { "x" }, { "kernel_size", list = true }, { "stride", list = true },
-    { "padding", 0, list = true }, { "dilation", 1, list = true }, { "ceil_mode", false }, { "return_indices", true })
+    { "padding", 0, list = true }, { "dilation", 1, list = true }, { "ceil_mode", false })
   return function(...)
     local o = parse(...)
     return accel[name](o.x, o.kernel_size, o.stride, o.padding, o.dilation, o.ceil_mode, true)
@@ -35,7 +35,7 @@ local function with_indices(name)
 end
 
 local function adaptive_with_indices(name)
-  local parse = arguments(name .. "_with_indices", { "x" }, { "output_size", list = true }, { "return_indices", true })
+  local parse = arguments(name .. "_with_indices", { "x" }, { "output_size", list = true })
   return function(...)
     local o = parse(...)
     return accel[name](o.x, o.output_size, true)
@@ -233,15 +233,15 @@ local function fractional(who, n)
     end
     local u = o._random_samples
     if u == nil then u = accel.rand(batch, channels, n, { dtype = x.dtype, device = x.device })
-    elseif not tensors.is_tensor(u) or u:numel() ~= count * n then
+    elseif not tensors.is_tensor(u) or u.ndim ~= 3 or u:size(1) < batch or u:size(2) ~= channels or u:size(3) ~= n then
       raise("%s: _random_samples must have shape (%d, %d, %d)", who, batch, channels, n)
     end
-    u = u:reshape(count, n)
+    u = u:narrow(1, 1, batch):reshape(count, n)
     -- positions (rows, windows, elements of a window), dimension after dimension
     local at = accel.zeros(count, 1, 1, { dtype = "i64", device = x.device })
     for i = 1, n do
-      -- the samples are in the order of x, y, z, the dimensions end with x
-      local from = starts(u:narrow(2, n - i + 1, 1), size[i], k[i], out[i])
+      -- the samples of two dimensions are those of x and y, of three those of z, y and x, as in PyTorch
+      local from = starts(u:narrow(2, n == 2 and 3 - i or i, 1), size[i], k[i], out[i])
       local here = from:unsqueeze(3) + accel.arange(k[i], { dtype = "i64", device = x.device })
       local windows, elements = at:size(2), at:size(3)
       at = at:reshape(count, windows, 1, elements, 1) * size[i] + here:reshape(count, 1, out[i], 1, k[i])
@@ -273,7 +273,7 @@ F.fractional_max_pool3d = fractional("fractional_max_pool3d", 3)
 
 local function fractional_with_indices(who)
   local parse = arguments(who .. "_with_indices", { "x" }, { "kernel_size", list = true }, { "output_size", list = true },
-    { "output_ratio", any = true }, { "return_indices", true }, { "_random_samples" })
+    { "output_ratio", any = true }, { "_random_samples" })
   return function(...)
     local o = parse(...)
     o.return_indices = true
@@ -284,14 +284,14 @@ end
 --- fractional_max_pool2d and the positions of the largest elements.
 --- example: accel.nn.functional.fractional_max_pool2d_with_indices(accel.ones(1, 5, 5), 2, { output_size = 3 }).shape --> { 1, 3, 3 }
 ---@param x accel.Tensor
----@param ... any kernel_size, output_size, output_ratio, return_indices, _random_samples by position or in one table
+---@param ... any kernel_size, output_size, output_ratio, _random_samples by position or in one table
 ---@return accel.Tensor, accel.Tensor
 F.fractional_max_pool2d_with_indices = fractional_with_indices "fractional_max_pool2d"
 
 --- fractional_max_pool3d and the positions of the largest elements.
 --- example: accel.nn.functional.fractional_max_pool3d_with_indices(accel.ones(1, 5, 5, 5), 2, { output_size = 3 }).shape --> { 1, 3, 3, 3 }
 ---@param x accel.Tensor
----@param ... any kernel_size, output_size, output_ratio, return_indices, _random_samples by position or in one table
+---@param ... any kernel_size, output_size, output_ratio, _random_samples by position or in one table
 ---@return accel.Tensor, accel.Tensor
 F.fractional_max_pool3d_with_indices = fractional_with_indices "fractional_max_pool3d"
 

@@ -23,11 +23,13 @@
 --- ranks: running statistics of batch norm cover the micro-batches of rank 0.
 ---
 --- With micro_batches = M as well, there can be any number of ranks up to M. Rank r of N takes the micro-batches from r M // N to
---- (r + 1) M // N - 1, counted from 0, and their gradients are added up in the tree of one rank that takes all M.
+--- (r + 1) M // N - 1, counted from 0, and their gradients are added up in the tree of one rank that takes all M. Running
+--- statistics of batch norm then move once per update, by all micro-batches in order (batch_statistics).
 ---
 --- Which parameters learn may change between two updates: some are frozen or learn again, modules are replaced, adapters come. The
 --- next forward that learns compares (accel.nn.trained) and lays the buckets out anew. Ranks have to make the same change.
 local accel = require "accel"
+local BatchStatistics = require "accel.nn.parallel.batch_statistics"
 local Module = require "accel.nn.module"
 local Reducer = require "accel.dist.reducer"
 local Trained = require "accel.nn.trained"
@@ -74,23 +76,25 @@ local function read(opts, ...)
 end
 
 --- The reducer of the parameters that learn.
-local function reduces(trained, o)
+local function reduces(trained, o, statistics)
   local names, learnt, mb = {}, {}, 1 << 20
   for _, e in ipairs(trained.entries) do
     if e.learns then names[#names + 1], learnt[#learnt + 1] = e.name, e.p end
   end
-  return Reducer(names, learnt, {
+  local reducer = Reducer(names, learnt, {
     first = math.min(o.first_bucket_mb, o.bucket_cap_mb) * mb, cap = o.bucket_cap_mb * mb, group = o.process_group,
     find_unused = o.find_unused_parameters, static = o.static_graph, as_view = o.gradient_as_bucket_view,
     world = o.deterministic == "world", micro_batches = o.micro_batches,
   })
+  if o.micro_batches then reducer.statistics = statistics or BatchStatistics(WHO, { group = o.process_group }) end
+  return reducer
 end
 
 ---@param module accel.nn.Module
 ---@param opts? {process_group: any, bucket_cap_mb: number?, first_bucket_mb: number?, broadcast_buffers: boolean?,
 --- find_unused_parameters: boolean?, static_graph: boolean?, gradient_as_bucket_view: boolean?, init_sync: boolean?,
---- deterministic: "world"?, micro_batches: integer?, ignored_parameters: accel.Tensor[]?} ignored_parameters: their gradients are not averaged; device_ids,
---- output_device, dim and check_reduction have no effect, of which a warning tells
+--- deterministic: "world"?, micro_batches: integer?, ignored_parameters: accel.Tensor[]?} ignored_parameters: their gradients are
+--- not averaged; device_ids, output_device, dim and check_reduction have no effect, of which a warning tells
 function DDP:init(module, opts, ...)
   if not Module.is_module(module) then raise("%s: %s", WHO, Module.not_a_module(module)) end
   if rawget(module, "reducer") then raise("%s: the module is already wrapped; wrap its .module", WHO) end
@@ -141,7 +145,7 @@ function DDP:_follow(changes)
   before:check_idle(Trained.shown(changes))
   local gradients = before:give_up()
   if before.size > 1 and o.init_sync then coalesce.broadcast(fresh, 0, o.process_group) end
-  local reducer = reduces(trained, o)
+  local reducer = reduces(trained, o, before.statistics)
   for p, grad in next, gradients do p.grad = grad end
   reducer.hook, reducer.hook_state = before.hook, before.hook_state
   rawset(self, "reducer", reducer)
@@ -166,6 +170,7 @@ function DDP:forward(...)
   if self.joining then src = self.joining:forward(learns and sync, sends, learns and sync and reducer:tracks_use()) end
   if learns then reducer:prepare(sync, self.joining) end
   if sends and reducer.size > 1 then self:_sync_buffers(src) end
+  if learns and reducer.statistics and self.module.training then return reducer.statistics:forward(self.module, ...) end
   return self.module(...)
 end
 

@@ -11,7 +11,8 @@ local M = {}
 
 --- weight and bias of a convolution with a batch norm's statistics and parameters after it. Weights of transposed convolutions have
 --- their outputs in dimension 2.
---- example: accel.nn.utils.fuse_conv_bn_weights(accel.ones(1, 1, 1), nil, accel.zeros(1), accel.ones(1), 0, accel.tensor { 2.0 }, accel.ones(1)) --> { { { 2 } } }, { 1 }
+--- example: local one, zero = accel.ones(1), accel.zeros(1)
+---   return accel.nn.utils.fuse_conv_bn_weights(accel.ones(1, 1, 1), nil, zero, one, 0, accel.tensor { 2.0 }, one) --> { { { 2 } } }, { 1 }
 ---@param weight accel.Tensor
 ---@param bias accel.Tensor?
 ---@param running_mean accel.Tensor

@@ -133,7 +133,7 @@ local parse = arguments("orthogonal", { "name", "weight" }, { "orthogonal_map" }
 --- weight becomes a matrix with orthonormal columns (rows, if it has more columns than rows), and is trained among these. orthogonal_map:
 --- "matrix_exp" (default for square ones), "cayley" or "householder" (default for others). use_trivialization (true): around the
 --- current weight. Without it the maps other than householder begin anywhere.
---- example: local m = accel.nn.utils.parametrizations.orthogonal(accel.nn.Linear(3, 2)) return m.weight:matmul(m.weight:t()) --> { { 1, 0 }, { 0, 1 } }
+--- example: local m = accel.nn.utils.parametrizations.orthogonal(accel.nn.Linear(3, 1)) return m.weight:norm() --> 1
 ---@param module accel.nn.Module
 ---@param ... any name = "weight", orthogonal_map, use_trivialization = true by position or in one table
 ---@return accel.nn.Module

@@ -12,7 +12,7 @@ local tensors = require "accel.util.tensors"
 local M = {}
 
 --- Packed sequences, as pack_padded_sequence makes them. Layers return another one with the same lengths.
---- example: local u = accel.nn.utils.rnn local p = u.pack_sequence { accel.ones(2), accel.ones(1) } return p.data, p.batch_sizes --> { 1, 1, 1 }, { 2, 1 }
+--- example: accel.nn.utils.rnn.pack_sequence({ accel.ones(2), accel.ones(1) }).batch_sizes --> { 2, 1 }
 ---@class accel.nn.utils.rnn.PackedSequence
 ---@field data accel.Tensor (sum of lengths, ...)
 ---@field batch_sizes accel.Tensor i64, on the CPU: the number of sequences that have step t
@@ -111,7 +111,8 @@ local unpack_arguments = arguments("pad_packed_sequence", { "batch_first", false
 
 --- The inverse of pack_padded_sequence: a padded tensor and its lengths, an i64 tensor. The rest is padding_value.
 --- total_length: the length of the result, at least that of the longest sequence.
---- example: local u = accel.nn.utils.rnn return u.pad_packed_sequence(u.pack_sequence { accel.ones(2), accel.ones(1) }) --> { { 1, 1 }, { 1, 0 } }, { 2, 1 }
+--- example: local u = accel.nn.utils.rnn
+---   return u.pad_packed_sequence(u.pack_sequence { accel.ones(2), accel.ones(1) }) --> { { 1, 1 }, { 1, 0 } }, { 2, 1 }
 ---@param sequence accel.nn.utils.rnn.PackedSequence
 ---@param ... any batch_first = false, padding_value = 0, total_length, by position or in one table
 ---@return accel.Tensor padded

@@ -70,7 +70,13 @@ local Base = class("accel.nn.utils.prune.BasePruningMethod")
 M.BasePruningMethod = Base
 Base.PRUNING_TYPE = "unstructured"
 
-function Base:compute_mask() raise("%s does not define compute_mask", class.of(self).__name) end
+--- A mask like t, from the mask of what is pruned already. Every method defines its own.
+---@param t accel.Tensor
+---@param default_mask accel.Tensor
+---@return accel.Tensor
+function Base:compute_mask(t, default_mask) -- luacheck: ignore
+  raise("%s does not define compute_mask", class.of(self).__name)
+end
 
 --- Prunes a parameter of module. What was pruned before stays pruned, and the rest alone is chosen from.
 ---@param module accel.nn.Module
@@ -136,13 +142,17 @@ local function method(name, kind, ...)
 end
 
 --- Keeps everything.
+--- example: accel.nn.utils.prune.Identity():apply(accel.nn.Linear(2, 1), "weight").weight_mask --> { { 1, 1 } }
 ---@class accel.nn.utils.prune.Identity : accel.nn.utils.prune.BasePruningMethod
 M.Identity = method("Identity", "unstructured")
+--- See BasePruningMethod:compute_mask.
 function M.Identity.compute_mask(_, _, mask) return mask end
 
 --- Elements at random. amount: a fraction, or an integer.
+--- example: accel.nn.utils.prune.RandomUnstructured(3):apply(accel.nn.Linear(4, 1), "weight").weight_mask:sum() --> 1
 ---@class accel.nn.utils.prune.RandomUnstructured : accel.nn.utils.prune.BasePruningMethod
 M.RandomUnstructured = method("RandomUnstructured", "unstructured", { "amount", any = true })
+--- See BasePruningMethod:compute_mask.
 function M.RandomUnstructured:compute_mask(t, mask)
   local n = count_of("random_unstructured", self.amount, t:numel())
   if n == 0 then return mask end
@@ -151,8 +161,10 @@ function M.RandomUnstructured:compute_mask(t, mask)
 end
 
 --- The elements of smallest magnitude. amount: a fraction, or an integer.
+--- example: accel.nn.utils.prune.L1Unstructured(0.5):apply(accel.nn.Linear(4, 1), "weight").weight_mask:sum() --> 2
 ---@class accel.nn.utils.prune.L1Unstructured : accel.nn.utils.prune.BasePruningMethod
 M.L1Unstructured = method("L1Unstructured", "unstructured", { "amount", any = true })
+--- See BasePruningMethod:compute_mask.
 function M.L1Unstructured:compute_mask(t, mask)
   local n = count_of("l1_unstructured", self.amount, t:numel())
   if n == 0 then return mask end
@@ -170,8 +182,10 @@ local function keep_rows(mask, dim, rows)
 end
 
 --- Entries of dimension dim at random.
+--- example: accel.nn.utils.prune.RandomStructured(1, 1):apply(accel.nn.Linear(4, 3), "weight").weight_mask:sum() --> 8
 ---@class accel.nn.utils.prune.RandomStructured : accel.nn.utils.prune.BasePruningMethod
 M.RandomStructured = method("RandomStructured", "structured", { "amount", any = true }, { "dim", -1 })
+--- See BasePruningMethod:compute_mask.
 function M.RandomStructured:compute_mask(t, mask)
   local n = t:size(self.dim)
   local keep = n - count_of("random_structured", self.amount, n)
@@ -180,8 +194,10 @@ function M.RandomStructured:compute_mask(t, mask)
 end
 
 --- Entries of dimension dim whose norm of order n is smallest.
+--- example: accel.nn.utils.prune.LnStructured(1, 2, 1):apply(accel.nn.Linear(4, 3), "weight").weight_mask:sum() --> 8
 ---@class accel.nn.utils.prune.LnStructured : accel.nn.utils.prune.BasePruningMethod
 M.LnStructured = method("LnStructured", "structured", { "amount", any = true }, { "n", 2 }, { "dim", -1 })
+--- See BasePruningMethod:compute_mask.
 function M.LnStructured:compute_mask(t, mask)
   local size, dims = t:size(self.dim), {}
   local dim = self.dim < 0 and self.dim + t.ndim + 1 or self.dim
@@ -195,8 +211,10 @@ function M.LnStructured:compute_mask(t, mask)
 end
 
 --- A mask of the caller's.
+--- example: accel.nn.utils.prune.CustomFromMask(accel.zeros(1)):apply(accel.nn.Linear(2, 1), "bias").bias --> { 0 }
 ---@class accel.nn.utils.prune.CustomFromMask : accel.nn.utils.prune.BasePruningMethod
 M.CustomFromMask = method("CustomFromMask", "global", { "mask" })
+--- See BasePruningMethod:compute_mask.
 function M.CustomFromMask:compute_mask(t, mask)
   local own = self.mask
   if not tensors.is_tensor(own) or not tensors.same_shape(own, t) then

@@ -1,6 +1,7 @@
 --- ConstantLR: a smaller rate at first.
 local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
 local arguments = require "accel.util.arguments"
+local raise = require "accel.util.raise"
 
 --- ConstantLR(optimizer, factor = 1/3, total_iters = 5): base rate times factor for the first total_iters steps,
 --- then the base rate.
@@ -14,6 +15,8 @@ local parse = arguments("ConstantLR", { "factor", 1 / 3 }, { "total_iters", 5 },
 ---@param ... any factor, total_iters, last_epoch, or a table of them
 function ConstantLR:init(optimizer, ...)
   self.options = parse(...)
+  local factor = self.options.factor
+  if not (factor > 0 and factor <= 1) then raise("ConstantLR: factor must lie in (0, 1], got %s", tostring(factor)) end
   LRScheduler.init(self, optimizer, self.options.last_epoch)
 end
 

@@ -34,6 +34,9 @@ function OneCycleLR:init(optimizer, ...)
     raise "OneCycleLR: needs total_steps, or epochs and steps_per_epoch"
   end
   check.number("OneCycleLR", "pct_start", o.pct_start, 0, 1)
+  for _, name in ipairs { "div_factor", "final_div_factor" } do
+    if o[name] <= 0 then raise("OneCycleLR: %s must be above 0, got %s", name, tostring(o[name])) end
+  end
   check.word("OneCycleLR", "anneal_strategy", o.anneal_strategy, { "cos", "linear" })
   self:_attach(optimizer)
   local groups = #optimizer.param_groups

@@ -16,6 +16,7 @@ local parse = arguments("PolynomialLR", { "total_iters", 5 }, { "power", 1.0 }, 
 function PolynomialLR:init(optimizer, ...)
   local o = parse(...)
   check.positive("PolynomialLR", "total_iters", o.total_iters)
+  check.number("PolynomialLR", "power", o.power, 0)
   self.options = o
   LRScheduler.init(self, optimizer, o.last_epoch)
 end

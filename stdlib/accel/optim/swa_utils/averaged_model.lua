@@ -66,6 +66,7 @@ function AveragedModel:init(model, ...)
     self._sharded = { model = model, parts = parts, averages = kept, engine = engines[1] }
   else
     self.module = deepcopy(model)
+    self._source = { model = model } -- in a table, which is not registered
     for _, p in ipairs(self.module:parameters()) do p.grad = nil end
     if o.device ~= nil then self.module:to(o.device) end
   end
@@ -81,29 +82,33 @@ function AveragedModel:forward(...)
   return sharded.model(...)
 end
 
-local function swap(sharded)
+--- Exchanges the values of the model's parameters (this rank's parts of them) and of their averages.
+local function swap(held, averages_, parts)
   local _ <close> = accel.no_grad()
-  sharded.engine:before_step()
-  for i, p in ipairs(sharded.parts) do
+  if held.engine then held.engine:before_step() end
+  for i, p in ipairs(parts) do
     local value = p:detach():clone()
-    p:copy_(sharded.averages[i])
-    sharded.averages[i]:copy_(value)
+    p:copy_(averages_[i])
+    averages_[i]:copy_(value)
   end
-  sharded.engine:after_step()
-  sharded.exchanged = not sharded.exchanged
+  if held.engine then held.engine:after_step() end
+  held.exchanged = not held.exchanged
 end
 
---- Of a sharded model: puts the averages in the place of the parameters until the result is closed, on all ranks.
---- `do local _ <close> = average:exchange() accelerator:save_model(model, folder) end`. A model that is not sharded has its average in `module`.
---- example: local swa = accel.optim.swa_utils.AveragedModel(accel.nn.Linear(1, 1)) return pcall(swa.exchange, swa) --> false
+--- Puts the averages in the place of the model's parameters until the result is closed, on all ranks of a sharded model, whose average has no
+--- model of its own: `do local _ <close> = average:exchange() accelerator:save_model(model, folder) end`.
+--- example: local net = accel.nn.Linear(1, 1, { bias = false }) local swa = accel.optim.swa_utils.AveragedModel(net)
+---   do local _ <close> = accel.no_grad() net.weight:fill_(3) swa:update_parameters(net) net.weight:fill_(5) end
+---   local inside do local _ <close> = swa:exchange() inside = net.weight:item() end return inside, net.weight:item() --> 3, 5
 ---@return table to be closed
 function AveragedModel:exchange(...)
   check.surplus("AveragedModel:exchange", ...)
-  local sharded = rawget(self, "_sharded")
-  if not sharded then raise "AveragedModel: nothing is sharded; the average is in the field module" end
-  if sharded.exchanged then raise "AveragedModel: the averages are in the model already" end
-  swap(sharded)
-  return setmetatable({}, { __close = function() swap(sharded) end })
+  local held = rawget(self, "_sharded") or self._source
+  if held.exchanged then raise "AveragedModel: the averages are in the model already" end
+  local into, parts = held.averages, held.parts
+  if not held.engine then into, parts = self.module:parameters(), (parts_of(held.model)) end
+  swap(held, into, parts)
+  return setmetatable({}, { __close = function() swap(held, into, parts) end })
 end
 
 --- Averages of one kind: by the rule for lists where there is one, otherwise tensor by tensor.
@@ -146,9 +151,9 @@ function AveragedModel:update_parameters(model, ...)
   local _ <close> = accel.no_grad()
   local n, sharded = self.n_averaged:item(), rawget(self, "_sharded")
   local from, engines = parts_of(model)
+  if (sharded or self._source).exchanged then raise "AveragedModel: the averages are in the model; close the result of exchange first" end
   if sharded then
     if engines[1] ~= sharded.engine then raise "AveragedModel: the average is of another sharded model" end
-    if sharded.exchanged then raise "AveragedModel: the averages are in the model; close the result of exchange first" end
     sharded.parts = from
     expect_fit(sharded.averages, from, "parts")
     average(self, sharded.averages, from, n)

@@ -3,19 +3,22 @@
 
 typedef enum sim_what {
   SIM_KILL_AGENT, SIM_KILL_MACHINE, SIM_KILL_RANK, SIM_STOP, SIM_SUSPEND, SIM_PARTITION, SIM_CUT_ONE_WAY,
-  SIM_CUT_LINK, SIM_LOSE, SIM_SLOW, SIM_LEAVE, SIM_RESET, SIM_KILL_SENTINEL, SIM_N_WHAT
+  SIM_CUT_LINK, SIM_LOSE, SIM_SLOW, SIM_LEAVE, SIM_RESET, SIM_KILL_SENTINEL, SIM_KILL_IN_VOTE,
+  SIM_N_WHAT
 } sim_what;
 
 static const char *const sim_what_names[] = {
   "agent killed", "machine killed", "rank killed", "machine stopped", "machine suspended", "partition",
-  "one-way cut", "link cut", "loss", "slow network", "leaves", "link reset", "sentinel killed"};
+  "one-way cut", "link cut", "loss", "slow network", "leaves", "link reset", "sentinel killed",
+  "agent killed in a vote"};
 
 static void sim_start(sim_world *w, int i) {
   sim_node *n = &w->node[i];
   if (!n->up || n->agent) return;
   n->uid = (n->next_uid += 16);
   n->agent = true;
-  n->member = n->drain_later = false;
+  n->member = n->dying = false;
+  n->dies_in = 0;
   n->running = n->applied = n->prepared = 0;
   n->ranks = 15;
   if (n->marker || !n->ghost) memset(&n->page, 0, sizeof n->page);
@@ -101,6 +104,9 @@ static void sim_happens(sim_world *w, int k) {
       break;
     case SIM_KILL_SENTINEL: /* with its agent dead, the page is gone as well */
       if (n->agent || i != w->protected_seed || n->marker) n->ghost = false;
+      break;
+    case SIM_KILL_IN_VOTE:
+      if (n->up && n->agent) n->dies_in = 1 + side % 6;
       break;
     default: break;
   }

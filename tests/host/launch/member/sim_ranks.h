@@ -78,6 +78,7 @@ static void sim_act(void *user, aci_member_act act, const aci_record *r) {
   sim_world *w = &sim_w;
   int i = (int)(intptr_t)user;
   sim_node *n = &w->node[i];
+  if (n->dying) return;
   switch (act) {
     case ACI_MEMBER_DRAIN: sim_add(w, 1 + sim_below(w, 20), SIM_DRAINED, i, n->uid); break;
     case ACI_MEMBER_DRAIN_LATER: sim_add(w, 1 + sim_below(w, 50), SIM_DRAINED, i, n->uid); break;

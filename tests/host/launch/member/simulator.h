@@ -29,6 +29,9 @@ static int sim_fault; /* planted in the core. The last one needs about 10^5 sche
 
 #define ACI_MEMBER_MAX 8
 #define ACI_MEMBER_FAULT(name) (sim_fault == SIM_##name)
+#define ACI_MEMBER_STORED(page) sim_stored(page)
+struct aci_acceptor;
+static void sim_stored(struct aci_acceptor *page);
 #include "launch/member/record.c"
 #include "launch/member/acceptor.c"
 #include "launch/member/choose.c"
@@ -53,9 +56,10 @@ typedef struct sim_event {
 } sim_event;
 
 typedef struct sim_node {
-  bool up, agent, ghost, marker, member, drain_later;
+  bool up, agent, ghost, marker, member, dying;
+  int dies_in; /* after so many stores to its page, 0: does not */
   uint64_t uid, ghost_uid, next_uid;
-  aci_acceptor page, ghost_page; /* the agent's, and the one with which the sentinel votes */
+  aci_acceptor page, torn, ghost_page; /* the agent's, the same at its death, and the sentinel's */
   aci_member m;
   int64_t offset; /* of its clock */
   uint64_t paused_until, frozen_at, lasts;
@@ -154,9 +158,19 @@ static int sim_node_of(uint64_t uid) { return (int)(uid & 15) - 2; }
 
 static sim_world sim_w; /* the callbacks get the number of their node */
 
+static void sim_stored(aci_acceptor *page) {
+  for (int i = 0; i < SIM_NODES; i++) {
+    sim_node *n = &sim_w.node[i];
+    if (&n->page != page || n->dies_in == 0 || --n->dies_in > 0) continue;
+    n->torn = *page;
+    n->dying = true;
+  }
+}
+
 static void sim_send(void *user, uint64_t to, const aci_member_msg *msg) {
   sim_world *w = &sim_w;
   int from = (int)(intptr_t)user;
+  if (w->node[from].dying) return;
   if (msg->kind == ACI_MEMBER_RECORD) sim_decided(w, msg->record);
   if (to == ACI_MEMBER_WITNESS) sim_post(w, from, SIM_WITNESS, to, msg);
   else if ((to & ACI_MEMBER_SEED) != 0) sim_post(w, from, (int)(to & 7), 0, msg);
@@ -197,7 +211,7 @@ static void sim_message(sim_world *w, sim_event *e) {
   }
 }
 
-static void sim_one(sim_world *w, sim_event *e) {
+static void sim_step(sim_world *w, sim_event *e) {
   if (e->kind == SIM_HAPPENS) {
     sim_happens(w, (int)e->a);
     return;
@@ -235,6 +249,15 @@ static void sim_one(sim_world *w, sim_event *e) {
       aci_member_tick(&n->m, clock);
       sim_add(w, w->o.beat, SIM_TICK, e->node, n->uid);
   }
+}
+
+static void sim_one(sim_world *w, sim_event *e) {
+  sim_step(w, e);
+  sim_node *n = e->node < SIM_NODES ? &w->node[e->node] : NULL;
+  if (n == NULL || !n->dying) return;
+  n->dying = false;
+  sim_kill_agent(w, e->node);
+  n->ghost_page = n->torn;
 }
 
 static void sim_until(sim_world *w, uint64_t end) {

@@ -23,7 +23,11 @@ static void test_many(void **state) {
     assert_true(child[i] >= 0);
     if (child[i] > 0) continue;
     uint64_t share = all / (uint64_t)n, first = first_seed() + (uint64_t)i * share;
-    for (uint64_t k = 0; k < share; k++)
+    for (uint64_t k = 0; k < share; k++) {
+      if (k > 0 && k % 500000 == 0) {
+        printf("%llu schedules from seed %llu so far\n", (unsigned long long)k, (unsigned long long)first);
+        fflush(NULL);
+      }
       if (sim_run(first + k, UINT32_MAX, false) != NULL) {
         printf("seed %llu fails\n", (unsigned long long)(first + k));
         uint32_t mask = sim_shrink(first + k, UINT32_MAX);
@@ -32,6 +36,7 @@ static void test_many(void **state) {
         fflush(NULL);
         _exit(1);
       }
+    }
     printf("%llu schedules from seed %llu\n", (unsigned long long)share, (unsigned long long)first);
     fflush(NULL);
     _exit(0);
@@ -42,11 +47,12 @@ static void test_many(void **state) {
     failed += status != 0;
   }
   assert_int_equal(failed, 0);
+  printf("%llu schedules in all\n", (unsigned long long)(all / (uint64_t)n * (uint64_t)n));
 }
 
 static void test_rare_fault(void **state) {
   (void)state;
-  find_faults(SIM_N_FAULTS - 1, SIM_N_FAULTS - 1, 1000000);
+  find_faults(SIM_N_FAULTS - 1, SIM_N_FAULTS - 1, 5000000);
 }
 
 int main(void) {

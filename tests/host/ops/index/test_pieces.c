@@ -28,10 +28,10 @@ FN(f_constant, x_pad(x, SQ(in[0]), around, 4, AC_PAD_MODE_CONSTANT, 0.5))
 FN(f_reflect, x_pad(x, SQ(in[0]), around, 4, AC_PAD_MODE_REFLECT, 0))
 FN(f_replicate, x_pad(x, SQ(in[0]), around, 4, AC_PAD_MODE_REPLICATE, 0))
 FN(f_circular, x_pad(x, SQ(in[0]), one_more, 2, AC_PAD_MODE_CIRCULAR, 0))
-FN(f_nearest, x_interpolate(x, SQ(in[0]), five, 1, NULL, 0, AC_INTERPOLATE_MODE_NEAREST_EXACT, false))
-FN(f_cubic, x_interpolate(x, SQ(in[0]), five_three, 2, NULL, 0, AC_INTERPOLATE_MODE_BICUBIC, false))
+FN(f_nearest, x_interpolate(x, SQ(in[0]), five, 1, NULL, 0, AC_INTERPOLATE_MODE_NEAREST_EXACT, false, false, false))
+FN(f_cubic, x_interpolate(x, SQ(in[0]), five_three, 2, NULL, 0, AC_INTERPOLATE_MODE_BICUBIC, false, false, false))
 FN(f_linear, x_interpolate_to(x, SQ(in[0]), five_three, 2, no_factor, 2, AC_INTERPOLATE_MODE_BILINEAR, true))
-FN(f_area, x_interpolate(x, SQ(in[0]), five_three, 2, NULL, 0, AC_INTERPOLATE_MODE_AREA, false))
+FN(f_area, x_interpolate(x, SQ(in[0]), five_three, 2, NULL, 0, AC_INTERPOLATE_MODE_AREA, false, false, false))
 FN(f_scatter, SQ(x_scatter(x, in[0], 1, IDS(user), T(in[1]))))
 FN(f_copy, SQ(x_index_copy(x, in[0], 1, IDS(user), in[1])))
 FN(f_fill, SQ(x_index_fill(x, in[0], 1, IDS(user), F(0.5))))
@@ -222,7 +222,7 @@ static void test_threads(void **state) {
     ac_tensor *x = oc_rand(&r, AC_F32, OC_SHAPE(2, 3, 150, 131));
     ac_expr ex;
     ac_expr_init(&ex, r.c, &r.e);
-    ac_tensor *y = x_interpolate(&ex, x, size, 2, NULL, 0, AC_INTERPOLATE_MODE_BICUBIC, false);
+    ac_tensor *y = x_interpolate(&ex, x, size, 2, NULL, 0, AC_INTERPOLATE_MODE_BICUBIC, false, false, false);
     y = x_interpolate_backward(&ex, y, x->shape, 4, no_factor, 2, AC_INTERPOLATE_MODE_BILINEAR, false);
     y = x_pad_backward(&ex, x_pad(&ex, y, edge, 4, AC_PAD_MODE_REFLECT, 0), edge, 4, AC_PAD_MODE_REFLECT,
                        x->shape, 4);
@@ -274,13 +274,13 @@ static void test_errors(void **state) {
   assert_fails(ac_pad(r.c, a, far, 2, AC_PAD_MODE_REFLECT, 0, &y, &r.e), SHAPE, "dim 2 of (2, 3)", r.e);
   assert_fails(ac_pad(r.c, a, odd, 0, AC_PAD_MODE_REFLECT, 1, &y, &r.e), INVALID, "mode is not constant",
                r.e);
-  assert_fails(ac_interpolate(r.c, a, odd, 1, NULL, 0, AC_INTERPOLATE_MODE_NEAREST, false, &y, &r.e), SHAPE,
+  assert_fails(ac_interpolate(r.c, a, odd, 1, NULL, 0, AC_INTERPOLATE_MODE_NEAREST, false, false, false, &y, &r.e), SHAPE,
                "(2, 3)", r.e);
-  assert_fails(ac_interpolate(r.c, images, none, 1, NULL, 0, AC_INTERPOLATE_MODE_NEAREST, false, &y, &r.e),
+  assert_fails(ac_interpolate(r.c, images, none, 1, NULL, 0, AC_INTERPOLATE_MODE_NEAREST, false, false, false, &y, &r.e),
                SHAPE, "dim 3", r.e);
-  assert_fails(ac_interpolate(r.c, images, NULL, 0, NULL, 0, AC_INTERPOLATE_MODE_NEAREST, false, &y, &r.e),
+  assert_fails(ac_interpolate(r.c, images, NULL, 0, NULL, 0, AC_INTERPOLATE_MODE_NEAREST, false, false, false, &y, &r.e),
                INVALID, "either size", r.e);
-  assert_fails(ac_interpolate(r.c, images, odd, 1, NULL, 0, AC_INTERPOLATE_MODE_LINEAR, false, &y, &r.e),
+  assert_fails(ac_interpolate(r.c, images, odd, 1, NULL, 0, AC_INTERPOLATE_MODE_LINEAR, false, false, false, &y, &r.e),
                SHAPE, "one more dim", r.e);
   assert_fails(ac_index(r.c, a, &ids, 1, NULL, 0, &y, &r.e), INDEX, "holds 5 at (2), but dim 1 has 2 positions",
                r.e);

@@ -126,7 +126,7 @@ static void test_zeros(void **state) {
   assert_true(s[0] == -1 && signbit(s[1]) && !signbit(s[2]) && signbit(s[3]));
   ac_tensor_release(v);
   ac_tensor_release(at);
-  assert_ok(ac_unique(r.c, x, NULL, &v, &inverse, &counts, &r.e), r.e);
+  assert_ok(ac_unique(r.c, x, NULL, true, NULL, NULL, &v, &inverse, &counts, &r.e), r.e);
   assert_true(v->numel == 2 && oc_at(counts, 1) == 3 && oc_at(inverse, 2) == 0);
   ac_tensor_release(v);
   ac_tensor_release(inverse);
@@ -208,7 +208,7 @@ static void test_sizes(void **state) {
   assert_ok(ac_masked_select(r.c, far, far_mask, &y, &r.e), r.e);
   assert_true(y->ndim == 1 && y->numel == 2000 && ac_tensor_data(y) == NULL);
   ac_tensor_release(y);
-  assert_ok(ac_unique(r.c, far, NULL, &y, &at, &n, &r.e), r.e);
+  assert_ok(ac_unique(r.c, far, NULL, true, NULL, NULL, &y, &at, &n, &r.e), r.e);
   assert_true(y->numel == 2000 && at->ndim == 2 && n->numel == 2000);
   ac_tensor_release(y);
   ac_tensor_release(at);
@@ -239,8 +239,8 @@ static void test_out_of_memory(void **state) {
       else if (op == 1) st = ac_topk(r.c, x, 3, 1, true, true, &y[0], &y[1], &r.e);
       else if (op == 2) st = ac_masked_select(r.c, x, m, &y[0], &r.e);
       else if (op == 3) st = ac_nonzero(r.c, x, &y[0], &r.e);
-      else if (op == 4) st = ac_unique(r.c, x, NULL, &y[0], &y[1], &y[2], &r.e);
-      else if (op == 7) st = ac_unique(r.c, x, &dim, &y[0], &y[1], &y[2], &r.e);
+      else if (op == 4) st = ac_unique(r.c, x, NULL, true, NULL, NULL, &y[0], &y[1], &y[2], &r.e);
+      else if (op == 7) st = ac_unique(r.c, x, &dim, true, NULL, NULL, &y[0], &y[1], &y[2], &r.e);
       else if (op == 5) st = ac_one_hot(r.c, ids, -1, &y[0], &r.e);
       else st = ac_bincount(r.c, ids, NULL, 0, &y[0], &r.e);
       aci_pool_debug_set(cpu, false, 0);
@@ -312,8 +312,8 @@ static void test_errors(void **state) {
   assert_fails(ac_one_hot(r.c, ids, 0, &y, &r.e), INVALID, "num_classes is 0", r.e);
   assert_fails(ac_bincount(r.c, ids, NULL, 0, &y, &r.e), INDEX, "holds -4", r.e);
   assert_fails(ac_bincount(r.c, x, NULL, 0, &y, &r.e), DTYPE, "integers, got f32", r.e);
-  assert_fails(ac_searchsorted(r.c, x, T(ids), false, &y, &r.e), DTYPE, "sorted_sequence holds f32 and values i64", r.e);
-  assert_fails(ac_bucketize(r.c, T(x), x, false, &y, &r.e), SHAPE, "boundaries must have one dim, got shape (2, 3)", r.e);
+  assert_fails(ac_searchsorted(r.c, x, T(ids), false, false, NULL, NULL, &y, &r.e), DTYPE, "sorted_sequence holds f32 and values i64", r.e);
+  assert_fails(ac_bucketize(r.c, T(x), x, false, false, &y, &r.e), SHAPE, "boundaries must have one dim, got shape (2, 3)", r.e);
   assert_ok(ac_ctx_device(r.c, "meta", &meta, &r.e), r.e);
   assert_ok(ac_to(r.c, ids, NULL, meta, &far, &r.e), r.e);
   assert_fails(ac_one_hot(r.c, far, -1, &y, &r.e), INVALID, "give num_classes", r.e);
@@ -321,7 +321,7 @@ static void test_errors(void **state) {
   ac_tensor_release(far);
   ac_dtype f8 = AC_F8_E4M3;
   assert_ok(ac_tensor_new(meta, f8, 0, NULL, &far, &r.e), r.e);
-  assert_fails(ac_unique(r.c, far, NULL, &y, &at, &n, &r.e), DTYPE, "storage dtype", r.e);
+  assert_fails(ac_unique(r.c, far, NULL, true, NULL, NULL, &y, &at, &n, &r.e), DTYPE, "storage dtype", r.e);
   ac_tensor_release(far);
   ac_tensor_release(x);
   ac_tensor_release(ids);

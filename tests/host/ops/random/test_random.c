@@ -40,10 +40,11 @@ static void test_words(void **state) {
 }
 
 static ac_status draw(oc_rig *r, int kind, ac_tensor *x, ac_generator *g) {
+  const ac_operand p = ac_operand_float(0.3);
   ac_tensor *same = NULL;
   ac_status st = kind == 0   ? ac_uniform_(r->c, x, -1, 2, g, &same, &r->e)
                  : kind == 1 ? ac_normal_(r->c, x, 0.5, 2, g, &same, &r->e)
-                 : kind == 2 ? ac_bernoulli_(r->c, x, 0.3, g, &same, &r->e)
+                 : kind == 2 ? ac_bernoulli_(r->c, x, &p, g, &same, &r->e)
                              : ac_randint_(r->c, x, 0, 100, g, &same, &r->e);
   ac_tensor_release(same);
   return st;
@@ -187,7 +188,8 @@ static void test_errors(void **state) {
   assert_fails(ac_uniform_(r.c, n, 0, 1, NULL, &y, &r.e), DTYPE, "u8", r.e);
   assert_fails(ac_normal_(r.c, x, 0, -1, NULL, &y, &r.e), INVALID, "std", r.e);
   assert_fails(ac_randint_(r.c, n, 0, 300, NULL, &y, &r.e), INVALID, "u8 cannot hold", r.e);
-  assert_fails(ac_bernoulli_(r.c, x, 1.5, NULL, &y, &r.e), INVALID, "1.5", r.e);
+  const ac_operand much = ac_operand_float(1.5);
+  assert_fails(ac_bernoulli_(r.c, x, &much, NULL, &y, &r.e), INVALID, "1.5", r.e);
   assert_fails(ac_dropout(r.c, x, -1, true, NULL, &y, &r.e), INVALID, "-1", r.e);
   assert_fails(ac_randperm_(r.c, x, NULL, &y, &r.e), SHAPE, "(2, 2)", r.e);
   assert_int_equal(ac_ctx_generator(r.c)->ordinal, before); /* a failed call uses up no numbers */

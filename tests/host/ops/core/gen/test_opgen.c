@@ -68,7 +68,8 @@ static const char twice_c[] =
     "AC_OP(twice_backward, .sig = \"twice_backward(dy: tensor) -> (dx: tensor, w: tensor?)\", .cpu = NULL, "
     ".hidden = true,\n"
     "      .composed = made);\n"
-    "AC_REDUCE_X2 (also, .sig = \"also(x: tensors) -> tensors\", .nondiff = true);\n";
+    "AC_REDUCE_X2 (also, .sig = \"also(x: tensors) -> tensors\", .nondiff = true);\n"
+    "AC_OP(turned, .sig = \"turned(x: tensor) -> view(x)\", .inplace = true, .alias = \"rotated repeat\");\n";
 
 static void reads_definitions(void **state) {
   char out[4000];
@@ -88,14 +89,21 @@ static void reads_definitions(void **state) {
       "gen/accel/ops.h",
       "ac_status ac_also(ac_ctx *c, ac_tensor *const *x, int n_x, ac_tensor **out, int *n_out, ac_err *e);");
   expect_in("gen/ops_x.h", "ac_tensor *x_twice_backward(ac_expr *ex, ac_tensor *dy, ac_tensor **out_w);");
-  expect_in("gen/ops_table.c", "    &aci_op_also,\n    &aci_op_twice,\n    &aci_op_twice_backward,\n");
-  expect_in("gen/ops_table.c", "aci_n_builtin_ops = 3;");
-  expect_in("gen/ops_table.c", "    1, /* twice_ */");
-  expect_in("gen/ops_api.c", "return call(c, 1, v, outs, 1, e);"); /* twice */
-  expect_in("gen/ops_api.c", "return call(c, 3, v, outs, 1, e);"); /* twice_, behind the plain ops */
+  expect_in("gen/ops_table.c", "    &aci_op_also,\n    &aci_op_turned,\n    &aci_op_twice,\n    &aci_op_twice_backward,\n");
+  expect_in("gen/ops_table.c", "aci_n_builtin_ops = 4;");
+  expect_in("gen/ops_table.c", "    2, /* twice_ */");
+  expect_in("gen/ops_api.c", "return call(c, 2, v, outs, 1, e);"); /* twice */
+  expect_in("gen/ops_api.c", "return call(c, 4, v, outs, 1, e);"); /* twice_, behind the plain ops */
   expect_in("gen/lua/meta/ops.lua", "---@param dim? integer default 1\n");
   expect_in("gen/lua/meta/ops.lua", "---@param lo? number default -math.huge\n");
   expect_in("gen/lua/meta/ops.lua", "function Tensor:twice_(dim, mode, lo, out) end");
+  /* the in-place form of a view is a method of scripts, and no function of C */
+  expect_in("gen/lua/meta/ops.lua", "function Tensor:turned_() end");
+  expect_in("gen/lua/meta/ops.lua", "---Another name of turned.\n");
+  expect_in("gen/lua/meta/ops.lua", "function Tensor:rotated_() end");
+  expect_in("gen/ops.md", "Other names: `rotated`, `repeat`.\n");
+  expect_in("gen/ops.md", "### rotated\n\nAnother name of `turned`.\n");
+  expect_in("gen/ops.json", "\"alias\": \"rotated repeat\"");
   expect_in("gen/ops.md", "x:twice(dim = 1, mode = \"fast\", lo = -math.huge, out = nil) -> tensor");
   expect_in("gen/ops.md", "Gradient: yes. Autocast: f32. File: `host/ops/map/twice.c`.");
   expect_in("gen/ops.json", "\"mutates\": false, \"enum\": [\"slow\", \"fast\"], \"default\": \"fast\"}");
@@ -114,6 +122,9 @@ static void reads_definitions(void **state) {
   assert_null(strstr(page, "backward"));
   assert_null(strstr(header, "_this"));
   assert_null(strstr(header, "nor_"));
+  assert_null(strstr(header, "turned_"));
+  assert_null(strstr(header, "rotated"));
+  assert_null(strstr(stubs, ":repeat"));
   free(header);
   free(stubs);
   free(page);
@@ -165,6 +176,13 @@ static void refuses(void **state) {
       {"AC_OP(bad, .sig = \"bad(x: tensor) -> tensor\", .inplace = true);\nAC_OP(bad_, .sig = \"bad_() -> "
        "()\");\n",
        "bad/bad.c:2: op 'bad_' is also the in-place form of 'bad'"},
+      {"AC_OP(bad, .sig = \"bad() -> ()\", .alias = NAMES);\n",
+       "bad/bad.c:1: .alias must be written as string literals"},
+      {"AC_OP(bad, .sig = \"bad() -> ()\", .alias = \"ill\");\nAC_OP(ill, .sig = \"ill() -> ()\");\n",
+       "bad/bad.c:1: the alias 'ill' is also a name of op 'ill'"},
+      {"AC_OP(bad, .sig = \"bad() -> ()\", .alias = \"ill\");\nAC_OP(evil, .sig = \"evil() -> ()\", .alias = "
+       "\"ill\");\n",
+       "bad/bad.c:2: the alias 'ill' is also a name of op 'bad'"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     char out[4000];

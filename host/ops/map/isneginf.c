@@ -1,0 +1,8 @@
+/* isneginf: y = whether x is -inf. Never for integers.          x (any shape) -> y (bool, same shape)
+   No gradient.
+   example: accel.tensor { math.huge, -math.huge, 1.0 }:isneginf() --> { false, true, false } */
+#include "ops/map/map.h"
+
+#define FWD(T, p, x) ACI_BY_INT(x, 0, ((x) < 0) & ((x) == (x)) & ((x) - (x) != 0))
+
+AC_MAP1B(isneginf, FWD, .sig = "isneginf(x: tensor) -> tensor");

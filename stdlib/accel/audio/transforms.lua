@@ -1,0 +1,123 @@
+--- accel.audio.transforms: torchaudio's transforms of sounds and spectrograms, as modules. Positional arguments are torchaudio's.
+local accel = require "accel"
+local arguments = require "accel.util.arguments"
+local check = require "accel.util.check"
+local F = require "accel.audio.functional"
+local nn = require "accel.nn"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+local function define(name, ...)
+  local class, parse = nn.Module:extend(name), arguments(name, ...)
+  M[name] = class
+  return class, parse
+end
+
+local function window_of(o, length)
+  if o.window_fn == nil then return accel.hann_window(length) end
+  return o.window_fn(length, o.wkwargs)
+end
+
+--- A sound at another rate: orig_freq = 16000, new_freq = 16000, resampling_method, lowpass_filter_width = 6, rolloff = 0.99, beta.
+local Resample, resample_arguments = define("Resample", { "orig_freq", 16000 }, { "new_freq", 16000 },
+  { "resampling_method", "sinc_interp_hann" }, { "lowpass_filter_width", 6 }, { "rolloff", 0.99 }, { "beta" })
+function Resample:init(...) self.options = resample_arguments(...) end
+function Resample:forward(x)
+  local o = self.options
+  return F.resample(x, o.orig_freq, o.new_freq, { lowpass_filter_width = o.lowpass_filter_width, rolloff = o.rolloff,
+    resampling_method = o.resampling_method, beta = o.beta })
+end
+
+--- The spectrogram: n_fft = 400, win_length = n_fft, hop_length = win_length // 2, pad = 0, window_fn, power = 2 (false: complex), normalized.
+local Spectrogram, spectrogram_arguments = define("Spectrogram", { "n_fft", 400 }, { "win_length" }, { "hop_length" }, { "pad", 0 },
+  { "window_fn" }, { "power", 2.0, any = true }, { "normalized", false, any = true }, { "wkwargs", any = true }, { "center", true },
+  { "pad_mode", "reflect" }, { "onesided", true })
+function Spectrogram:init(...)
+  local o = spectrogram_arguments(...)
+  o.win_length = o.win_length or o.n_fft
+  o.hop_length = o.hop_length or o.win_length // 2
+  self:register_buffer("window", window_of(o, o.win_length))
+  self.options = { pad = o.pad, n_fft = o.n_fft, hop_length = o.hop_length, win_length = o.win_length, power = o.power,
+    normalized = o.normalized, center = o.center, pad_mode = o.pad_mode, onesided = o.onesided }
+end
+function Spectrogram:forward(x)
+  local o = { window = self.window }
+  for k, v in pairs(self.options) do o[k] = v end
+  return F.spectrogram(x, o)
+end
+
+--- Frequencies summed into bands: n_mels = 128, sample_rate = 16000, f_min = 0, f_max = sample_rate // 2, n_stft = 201, norm, mel_scale.
+local MelScale, mel_arguments = define("MelScale", { "n_mels", 128 }, { "sample_rate", 16000 }, { "f_min", 0.0 }, { "f_max" },
+  { "n_stft", 201 }, { "norm" }, { "mel_scale", "htk" })
+function MelScale:init(...)
+  local o = mel_arguments(...)
+  local top = o.f_max or o.sample_rate // 2
+  if o.f_min > top then raise("MelScale: f_min is %g, above f_max, %g", o.f_min, top) end
+  self:register_buffer("fb", F.melscale_fbanks(o.n_stft, o.f_min, top, o.n_mels, o.sample_rate, { norm = o.norm, mel_scale = o.mel_scale }))
+end
+function MelScale:forward(x) return x:transpose(-1, -2):matmul(self.fb:to(x.dtype)):transpose(-1, -2) end
+
+local MEL <const> = { { "sample_rate", 16000 }, { "n_fft", 400 }, { "win_length" }, { "hop_length" }, { "f_min", 0.0 }, { "f_max" },
+  { "pad", 0 }, { "n_mels", 128 }, { "window_fn" }, { "power", 2.0, any = true }, { "normalized", false, any = true },
+  { "wkwargs", any = true }, { "center", true }, { "pad_mode", "reflect" }, { "onesided", true }, { "norm" }, { "mel_scale", "htk" } }
+
+--- The spectrogram in mel bands: sample_rate = 16000, n_fft = 400, win_length, hop_length, f_min, f_max, pad, n_mels = 128, ...
+local MelSpectrogram, mel_spectrogram_arguments = define("MelSpectrogram", table.unpack(MEL))
+function MelSpectrogram:init(...)
+  local o = mel_spectrogram_arguments(...)
+  self.spectrogram = Spectrogram { n_fft = o.n_fft, win_length = o.win_length, hop_length = o.hop_length, pad = o.pad,
+    window_fn = o.window_fn, power = o.power, normalized = o.normalized, wkwargs = o.wkwargs, center = o.center, pad_mode = o.pad_mode,
+    onesided = o.onesided }
+  self.mel_scale = MelScale { n_mels = o.n_mels, sample_rate = o.sample_rate, f_min = o.f_min, f_max = o.f_max,
+    n_stft = o.n_fft // 2 + 1, norm = o.norm, mel_scale = o.mel_scale }
+end
+function MelSpectrogram:forward(x) return self.mel_scale(self.spectrogram(x)) end
+
+--- Decibels: stype = "power" | "magnitude", top_db.
+local AmplitudeToDB, db_arguments = define("AmplitudeToDB", { "stype", "power" }, { "top_db" })
+function AmplitudeToDB:init(...)
+  local o = db_arguments(...)
+  check.word("AmplitudeToDB", "stype", o.stype, { "power", "magnitude" })
+  if o.top_db and o.top_db < 0 then raise("AmplitudeToDB: top_db must not be negative, got %g", o.top_db) end
+  self.stype, self.top_db = o.stype, o.top_db
+end
+function AmplitudeToDB:forward(x) return F.amplitude_to_DB(x, self.stype == "power" and 10 or 20, 1e-10, 0, self.top_db) end
+
+--- Mel-frequency cepstrum coefficients: sample_rate = 16000, n_mfcc = 40, dct_type = 2, norm = "ortho", log_mels = false, melkwargs.
+local MFCC, mfcc_arguments = define("MFCC", { "sample_rate", 16000 }, { "n_mfcc", 40 }, { "dct_type", 2 }, { "norm", "ortho" },
+  { "log_mels", false }, { "melkwargs", any = true })
+function MFCC:init(...)
+  local o = mfcc_arguments(...)
+  if o.dct_type ~= 2 then raise("MFCC: dct_type is %d; type 2 is supported", o.dct_type) end
+  local mel = { sample_rate = o.sample_rate }
+  for k, v in pairs(o.melkwargs or {}) do mel[k] = v end
+  local bands = mel.n_mels or 128
+  if o.n_mfcc > bands then raise("MFCC: n_mfcc is %d, above n_mels, %d", o.n_mfcc, bands) end
+  self.MelSpectrogram, self.amplitude_to_DB, self.log_mels = MelSpectrogram(mel), AmplitudeToDB("power", 80.0), o.log_mels
+  self:register_buffer("dct_mat", F.create_dct(o.n_mfcc, bands, o.norm))
+end
+function MFCC:forward(x)
+  local y = self.MelSpectrogram(x)
+  y = self.log_mels and (y + 1e-6):log() or self.amplitude_to_DB(y)
+  return y:transpose(-1, -2):matmul(self.dct_mat:to(y.dtype)):transpose(-1, -2)
+end
+
+--- SpecAugment (Park and others): a random range of frequencies or frames of spectrograms gets mask_value (0). Called with a spectrogram.
+local function masking(name, axis, ...)
+  local class, parse = define(name, ...)
+  function class:init(...)
+    local o = parse(...)
+    self.mask_param = check.count(name, "mask_param", o.mask_param or o.freq_mask_param or o.time_mask_param)
+    self.iid_masks, self.p = o.iid_masks, o.p
+    if o.p and (o.p < 0 or o.p > 1) then raise("%s: p must be from 0 to 1, got %g", name, o.p) end
+  end
+  function class:forward(x, mask_value)
+    if self.iid_masks and x:dim() < 3 then raise("%s: iid_masks needs (..., channel, frequencies, frames)", name) end
+    return F.mask_along_axis(x, self.mask_param, mask_value or 0.0, axis, self.iid_masks, self.p)
+  end
+end
+masking("FrequencyMasking", -2, { "freq_mask_param" }, { "iid_masks", false })
+masking("TimeMasking", -1, { "time_mask_param" }, { "iid_masks", false }, { "p", 1.0 })
+
+return M

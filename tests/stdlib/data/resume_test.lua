@@ -1,0 +1,104 @@
+-- A pass over files that is stopped anywhere and resumed gives the samples of an uninterrupted one, in order: formats x 1, 2, 4 ranks
+-- before and after x 0 and 2 workers x stop points that are drawn by a seed. The ranks of a world run one after the other here, since a
+-- rank reads without asking the others.
+--   ACCEL_TEST_SEED=N repeats a run
+local accel = require "accel"
+local data = accel.data
+local folder = (os.getenv "ACCEL_TEST_SRC" or ".") .. "/tests/reference/formats/"
+local seed = tonumber(os.getenv "ACCEL_TEST_SEED") or os.time()
+print("seed " .. seed)
+local random = accel.util.Random(seed)
+local GLOBAL <const> = 4 -- samples of a global batch
+
+local function id_of(sample) return math.tointeger(sample.cls) or type(sample.id) == "table" and sample.id[1] or sample.id end
+
+local formats = {
+  jsonl = { data.JSONL(folder .. "part-*.jsonl") },
+  jsonl_stream = { data.JSONL.stream(folder .. "part-*.jsonl", { shuffle_shards = true }):shuffle(9) },
+  arrow = { data.Arrow(folder .. "part-*.arrow") },
+  arrow_stream = { data.Arrow.stream(folder .. "part-*.arrow"):shuffle(16) },
+  tfrecord = { data.TFRecord(folder .. "part-*.tfrecord", { shuffle_shards = true }):shuffle(5) },
+}
+for _, l in ipairs(accel.libraries()) do
+  if l.version and l.name == "zstd" then
+    formats.parquet = { data.Parquet(folder .. "part-*.parquet") }
+    formats.parquet_stream = { data.Parquet.stream(folder .. "part-*.parquet"):shuffle(12) }
+    formats.jsonl_zst = { data.JSONL.stream(folder .. "part-*.jsonl.zst"):shuffle(7) }
+  elseif l.version and l.name == "zlib" then
+    formats.webdataset = { data.WebDataset(folder .. "part-*.tar.gz", { decode = true, shuffle_shards = true }):shuffle(8) }
+  end
+end
+
+local function collate(samples)
+  local ids = {}
+  for i, sample in ipairs(samples) do ids[i] = id_of(sample) end
+  return accel.tensor(ids, { dtype = "i64" })
+end
+
+-- The loaders of all ranks, at the place of `state`.
+local function world(set, ranks, workers, state)
+  local loaders = {}
+  for r = 0, ranks - 1 do
+    local loader = data.DataLoader(set, {
+      batch_size = GLOBAL // ranks, drop_last = true, num_workers = workers, seed = 3, shuffle = not set.iterate and true or nil,
+      collate_fn = workers == 0 and collate or "accel.data.collate:default_collate",
+    })
+    loaders[r + 1] = accel.accelerator.prepare_data_loader(loader, { num_processes = ranks, process_index = r })
+    if state then loaders[r + 1]:load_state_dict(state) end
+  end
+  return loaders
+end
+
+-- Ids of up to `most` global batches, in the order of the ranks, and the state after them.
+local function read(set, ranks, workers, state, most)
+  local loaders, parts, after = world(set, ranks, workers, state), {}, nil
+  for r, loader in ipairs(loaders) do
+    local g = 0
+    for batch in loader() do
+      g = g + 1
+      local ids = type(batch) == "table" and (batch.id or batch.cls) or batch
+      if not accel.is_tensor(ids) then ids = ids[1] end -- a list of one id in each sample
+      parts[g] = parts[g] or {}
+      for _, id in ipairs(ids:tolist()) do table.insert(parts[g], id) end
+      if g == most then
+        after = after or loader:state_dict()
+        break
+      end
+    end
+    if r == 1 and g < (most or 0) then most = g end
+  end
+  local out = {}
+  for _, ids in ipairs(parts) do table.move(ids, 1, #ids, #out + 1, out) end
+  return out, after
+end
+
+local cases = 0
+for name, entry in accel.pairs(formats) do
+  local set = entry[1]
+  for _, workers in ipairs { 0, 2 } do
+    if workers > 0 then -- lists of several lengths do not collate
+      set = set:select_columns(name == "webdataset" and { "cls" } or { "id" })
+    end
+    local whole = read(set, 1, workers)
+    assert(#whole >= 36, name) -- the last batches of both workers may be short, and are dropped
+    local seen = {}
+    for _, id in ipairs(whole) do
+      assert(not seen[id], name)
+      seen[id] = true
+    end
+    for _, before in ipairs { 1, 2, 4 } do
+      local after = ({ 1, 2, 4 })[random:below(3) + 1]
+      local stop = random:below(#whole // GLOBAL - 1) + 1 -- not after the last one, where the next epoch begins
+      local head, state = read(set, before, workers, nil, stop)
+      local tail = read(set, after, workers, state)
+      local got = table.move(tail, 1, #tail, #head + 1, head)
+      local what = ("%s, %d workers, %d ranks, then %d after %d batches (seed %d)"):format(name, workers, before, after, stop, seed)
+      assert(#got == #whole, what)
+      for i = 1, #whole do
+        assert(got[i] == whole[i], ("%s: sample %d is %s, not %s"):format(what, i, tostring(got[i]), tostring(whole[i])))
+      end
+      cases = cases + 1
+    end
+  end
+end
+print(("%d resumed passes equal the uninterrupted ones"):format(cases))
