@@ -61,7 +61,7 @@ static void fixed_point(const aci_pixels *src, const double a[8], aci_pixels *ds
 }
 
 static void nearest(const aci_pixels *src, double u, double v, uint8_t *to) {
-  if (u < 0 || v < 0 || u >= (double)src->width || v >= (double)src->height) return;
+  if (!(u >= 0 && v >= 0 && u < (double)src->width && v < (double)src->height)) return; /* or NaN */
   copy(src, (int64_t)u, (int64_t)v, to);
 }
 
@@ -76,7 +76,7 @@ static double cubic(const double *p, double d) {
 }
 
 static void smooth(const aci_pixels *src, double u, double v, int n, uint8_t *to) {
-  if (u < 0 || v < 0 || u >= (double)src->width || v >= (double)src->height) return;
+  if (!(u >= 0 && v >= 0 && u < (double)src->width && v < (double)src->height)) return; /* or NaN */
   u -= 0.5, v -= 0.5;
   int64_t x = floor_of(u), y = floor_of(v);
   const double dx = u - (double)x, dy = v - (double)y;
