@@ -211,8 +211,8 @@ end
 shell("rm '%s/report.json'", fixture)
 
 local started = accel.clock()
-for _, name in ipairs { "ckpt", "runs", "merge-weights", "estimate-memory", "preprocess", "data", "generate", "gguf", "quantize", "config", "to-fsdp2",
-  "test", "ui", "ps", "top", "stacks", "attach", "dap", "doctor", "completion", "plan", "bench", "--dry-run" } do
+for _, name in ipairs { "ckpt", "runs", "merge-weights", "estimate-memory", "preprocess", "data", "generate", "gguf", "quantize", "config",
+  "to-fsdp2", "test", "ui", "ps", "top", "stacks", "attach", "dap", "doctor", "completion", "plan", "bench", "--dry-run" } do
   local module = name == "--dry-run" and "dry_run" or name:gsub("-", "_")
   local chosen = not ONLY or ONLY == name
   for _, found in ipairs(chosen and (name == "bench" and bench_options() or command.describe(require("accel.cli." .. module), name)) or {}) do

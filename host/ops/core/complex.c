@@ -303,6 +303,10 @@ int aci_complex_in_place(ac_expr *x, const ac_op *op, const ac_value *args, ac_t
   (void)out;
   for (int i = 0; i < op->n_params; i++) {
     v[i] = args[i];
+    if (args[i].kind == AC_T_TENSOR && aci_is_complex(args[i].tensor) && x->st == AC_OK)
+      x->st =
+          AC_FAIL(x->e, DTYPE, "%s is %s, expected a real tensor", aci_op_sig(op)->param[i].name,
+                  ac_dtype_name((ac_dtype)args[i].tensor->dtype));
     if (args[i].kind != AC_T_TENSORS) continue;
     v[i].tensors = aci_expr_list(x, args[i].n);
     if (v[i].tensors == NULL && x->st == AC_OK)

@@ -4,7 +4,8 @@
    gradient: sum: dx = dy, dsrc = dy at its positions. mean: divided by the number of elements. prod: dy y / src, without the factor
    itself if it is 0. amax, amin: dy shared equally by the elements that equal y.
    example: accel.zeros(3):scatter_reduce(1, accel.tensor { 0, 2, 0 }, accel.tensor { 1.0, 2, 3 }, "sum") --> { 4, 0, 2 }
-   example: accel.tensor { 9.0, 8 }:scatter_reduce(1, accel.tensor { 0, 0 }, accel.tensor { 1.0, 3 }, "mean", { include_self = false }) --> { 2, 8 } */
+   example: local y, at = accel.tensor { 9.0, 8 }, accel.tensor { 0, 0 }
+     return y:scatter_reduce(1, at, accel.tensor { 1.0, 3 }, "mean", { include_self = false }) --> { 2, 8 } */
 #include <math.h>
 
 #include "ops/index/gather_scatter.h"
