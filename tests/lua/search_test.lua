@@ -46,7 +46,7 @@ local QUERIES <const> = {
   { "cross validation", "11_cross_validation.lua" }, { "deepspeed zero 3", "guide deepspeed" }, { "multi gpu", "guide ranks" },
   { "train a tokenizer", "guide text" }, { "how to embed in C", "guide embedding" },
   -- spelt otherwise
-  { "checkpont", "guide checkpoints" }, { "tokenzier", "text.Tokenizer" }, { "lr schedulr", "optim.lr_scheduler" },
+  { "checkpont", "guide checkpoints" }, { "tokenzier", "text.Tokenizer" }, { "schedulr", "optim.lr_scheduler.get_wsd_schedule" },
   { "quantise", "guide quantization" }, { "fine-tune", "peft" }, { "lerning rate", "optim.lr_scheduler" },
   { "reproducable", "guide reproducibility" },
 }

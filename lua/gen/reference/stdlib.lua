@@ -242,7 +242,7 @@ function M.entries(accel, root, module)
     if #doc.text == 0 then doc = sort_out { "--- Fields of " .. name .. "." } end
     doc.name, doc.kind, doc.path, doc.ops = name, "module", path, {}
     for _, op in ipairs(names_of(t)) do
-      if rawequal(t[op], rawget(accel, op)) then doc.ops[#doc.ops + 1] = op end
+      if is_op[op] and rawequal(t[op], accel[op]) then doc.ops[#doc.ops + 1] = op end
     end
     entries[#entries + 1] = doc
   end
