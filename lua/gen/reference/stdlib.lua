@@ -216,7 +216,8 @@ end
 ---@return table[] entries
 ---@return string[] failures
 function M.entries(accel, root, module)
-  local class = accel.util.class
+  local class, is_op = accel.util.class, {}
+  for _, op in ipairs(accel.ops()) do is_op[op.name] = true end
   local annotations, per_file = annotated(root)
   local entries, failures, seen = {}, {}, {}
   local function add_class(name, value, family)
