@@ -27,14 +27,11 @@ local function plain(s) return s:lower():gsub("[_%-]", "") end
 ---@param known table a list of names, or a table whose string keys are the names
 ---@return string? name
 return function(word, known)
-  local best, at = nil, math.max(2, #word // 3) + 1
-  --- Of two equally near names, the one with the same first letter, then the same last one, then the first in order.
+  local best, at, first = nil, math.max(2, #word // 3) + 1, word:sub(1, 1):lower()
+  --- Of two equally near names, the one with the same beginning, then the first in order.
   local function closer(name)
-    for _, i in ipairs { 1, -1 } do
-      local letter = word:sub(i, i):lower()
-      local a, b = name:sub(i, i):lower() == letter, best:sub(i, i):lower() == letter
-      if a ~= b then return a end
-    end
+    local a, b = name:sub(1, 1):lower() == first, best:sub(1, 1):lower() == first
+    if a ~= b then return a end
     return name < best
   end
   local function try(name)
