@@ -39,6 +39,9 @@ function ImageFolder:init(root, opts)
   self.maker = "accel.vision.image_folder:make"
 end
 
+--- The picture in a file.
+---@param path string
+---@return accel.Tensor
 function ImageFolder:load(path)
   local picture, message = io_.read_image(path, self.mode, self.read)
   return picture or raise("ImageFolder: %s", message)
