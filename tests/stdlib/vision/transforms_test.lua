@@ -39,6 +39,9 @@ same(F.pad(u8 { { { 1, 2 } } }, { 2, 0 }, { padding_mode = "symmetric" }), { 2, 
 same(F.pad(u8 { { { 1 } } }, { 1, 0, 0, 0 }, { fill = 7 }), { 7, 1 })
 for _, backend in ipairs { "torchvision", "pil" } do -- counter-clockwise
   same(F.rotate(u8 { { { 1, 2 }, { 3, 4 } } }, 90, { backend = backend }), { 2, 4, 1, 3 })
+  local wide = F.rotate(u8 { { { 1, 2, 3 } } }, 90, { backend = backend, expand = true })
+  size(wide, 3, 1)
+  same(wide, { 3, 2, 1 })
   same(F.affine(u8 { { { 1, 2, 3 } } }, 0, { 1, 0 }, 1, 0, { backend = backend, fill = 9 }), { 9, 1, 2 })
 end
 same(F.adjust_brightness(u8 { { { 100, 200 } } }, 1.5), { 150, 255 })
