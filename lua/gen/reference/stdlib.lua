@@ -162,11 +162,11 @@ local function names_of(t)
   return list
 end
 
-local function is_module(t)
+local function is_module(t, isclass)
   local meta = getmetatable(t)
   if type(meta) == "table" and rawget(meta, "__names") then return true end
   for _, v in next, t do
-    if type(v) == "function" then return true end
+    if type(v) == "function" or isclass(v) then return true end
   end
   return false
 end
@@ -263,7 +263,7 @@ function M.entries(accel, root, module)
           entries[#entries + 1] = doc
         end
         seen[value] = true
-      elseif type(value) == "table" and not seen[value] and is_module(value) then
+      elseif type(value) == "table" and not seen[value] and is_module(value, class.isclass) then
         seen[value] = true
         add_module(full, t, value)
         walk(full, value)

@@ -14,6 +14,7 @@ local shard_paths = require "accel.data.shard_paths"
 local worker_info = require "accel.data.worker_info"
 
 -- format -> module with open_shard(path, options) -> next(skip) -> sample or true if it was skipped, nil at the end; close()
+local WHO <const> = { jsonl = "JSONL.stream", parquet = "Parquet.stream", arrow = "Arrow.stream", webdataset = "WebDataset", tfrecord = "TFRecord" }
 local FORMATS <const> = {
   jsonl = "accel.data.jsonl", parquet = "accel.data.table_dataset", arrow = "accel.data.table_dataset",
   webdataset = "accel.data.webdataset", tfrecord = "accel.data.tfrecord",
@@ -32,7 +33,7 @@ local ShardStream = IterableDataset:extend("accel.data.ShardStream")
 ---  shuffle_shards boolean = false: the files in another order in every epoch
 ---  native_shards boolean = false: each rank of a prepared loader reads only its own files
 function ShardStream:init(format, paths, opts)
-  local who = "ShardStream"
+  local who = WHO[format] or "ShardStream"
   local module = FORMATS[format]
   if not module then raise("%s: format must be jsonl, parquet, arrow, webdataset or tfrecord, got %s", who, check.shown(format)) end
   local declared = { shuffle_shards = false, native_shards = false }

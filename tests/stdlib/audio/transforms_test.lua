@@ -48,6 +48,8 @@ refused("expected floats", F.resample, accel.arange(8), 2, 1)
 refused("above n_mels", T.MFCC, { n_mfcc = 40, melkwargs = { n_mels = 20 } })
 refused("type 2", T.MFCC, { dct_type = 3 })
 refused("did you mean 'n_mels'", T.MelScale, { nmels = 3 })
+refused("orig_freq must be a positive integer, got 0", T.Resample, 0, 8000)
+refused("freq_mask_param must be", T.FrequencyMasking)
 refused("power", T.AmplitudeToDB, "amplitude")
 
 local dir = assert(os.getenv "ACCEL_TEST_TMP")

@@ -86,6 +86,8 @@ same(cut[2]:sum(2), { 1, 1, 1, 1 })
 -- misuse
 refused("unknown option 'antialiased'; did you mean 'antialias'?", T.Resize, 4, { antialiased = true })
 refused("interpolation must be one of", F.resize, photo, 4, { interpolation = "cubic" })
+refused("Resize: size must be a positive integer, got '224'", T.Resize, "224")
+refused("mean must be one number, or a list of 3 for 3 channels", F.normalize, accel.zeros(3, 1, 1), { 1, 2 }, 1)
 refused("backend = 'pil' needs a u8 picture", F.rotate, accel.zeros(1, 2, 2), 3, { backend = "pil" })
 refused("RandomCrop: size 30 x 30 is larger than the picture, 24 x 36", T.RandomCrop(30), photo)
 size(T.RandomCrop(30, { pad_if_needed = true })(photo), 30, 30)
