@@ -59,7 +59,7 @@ static ac_status op_added(void *user, const ac_op *op, ac_err *e) {
   return AC_STATE;
 }
 
-/* ---- names that are found on first use ---- */
+/* ---- found on first use ---- */
 
 /* x:squeeze_() and others whose op gives a view: x stands for the view of what it was. Upvalue 3:
  * the op's function. */
@@ -96,7 +96,8 @@ static const ac_op *view_of_name(lac_state *S, const char *name) {
              : NULL;
 }
 
-/* __index of the tables of functions and methods: other names of ops. Upvalue 3: methods? */
+/* __index of the tables of functions and methods: the ops, by their names and other names. A script
+ * uses few of them, so that Lua's heap stays small. Upvalue 3: methods? */
 static int late_name(lua_State *L) {
   lac_state *S = lac_get(L);
   const bool methods = lua_toboolean(L, lua_upvalueindex(3));
@@ -129,8 +130,6 @@ static void open_late_names(lua_State *L, int table, bool methods) {
 void lac_open_ops(lua_State *L, lac_state *S, int funcs, int methods) {
   funcs = lua_absindex(L, funcs);
   methods = lua_absindex(L, methods);
-  for (int i = 0; i < aci_ctx_n_ops(S->ctx); i++)
-    add_op(L, S, aci_ctx_op(S->ctx, i), funcs, methods);
   open_late_names(L, funcs, false);
   open_late_names(L, methods, true);
   S->ctx->op_added = op_added;
@@ -155,14 +154,14 @@ static int op_by_name(lua_State *L) {
   return 1;
 }
 
-/* accel.ops(): list of {name, signature, alias, hidden, inplace, differentiable} */
+/* accel.ops(): list of {name, signature, alias, hidden, method, inplace, differentiable} */
 static int op_list(lua_State *L) {
   lac_state *S = lac_get(L);
   int n = aci_ctx_n_ops(S->ctx);
   lua_createtable(L, n, 0);
   for (int i = 0; i < n; i++) {
     const ac_op *op = aci_ctx_op(S->ctx, i);
-    lua_createtable(L, 0, 5);
+    lua_createtable(L, 0, 7);
     lua_pushstring(L, op->name);
     lua_setfield(L, -2, "name");
     lua_pushstring(L, op->desc->sig);
@@ -171,6 +170,8 @@ static int op_list(lua_State *L) {
     lua_setfield(L, -2, "alias");
     lua_pushboolean(L, op->desc->hidden);
     lua_setfield(L, -2, "hidden");
+    lua_pushboolean(L, is_method(op));
+    lua_setfield(L, -2, "method");
     lua_pushboolean(L, op->inplace);
     lua_setfield(L, -2, "inplace");
     lua_pushboolean(L,

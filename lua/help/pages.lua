@@ -189,7 +189,7 @@ function M.find(p, topic)
     local known, inner = pcall(part, key) -- names with something else in their place raise
     value = known and inner or nil
   end
-  if value ~= nil and rawequal(value, rawget(accel, member)) and p.entries[member] then return p.entries[member], others end
+  if value ~= nil and p.entries[member] and rawequal(value, accel[member]) then return p.entries[member], others end
   local class = M.find(p, owner)
   return class and method_of(p, class, member, 0), others
 end

@@ -388,7 +388,7 @@ function accel.pdb.set_trace(header) end
 ---@return function
 function accel.op(name) end
 
----The names of all ops.
+---All ops. alias: other names, separated by blanks. hidden: reached by accel.op alone. method: of tensors as well.
 ---example: #accel.ops() > 100 --> true
----@return string[]
+---@return { name: string, signature: string, alias: string, hidden: boolean, method: boolean, inplace: boolean, differentiable: boolean }[]
 function accel.ops() end

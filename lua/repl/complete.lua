@@ -8,7 +8,7 @@ local M = {}
 
 local KEYWORDS = { "and", "break", "do", "else", "elseif", "end", "false", "for", "function", "goto", "if", "in",
   "local", "nil", "not", "or", "repeat", "return", "then", "true", "until", "while" }
-local MOST = 500
+local MOST = 2000
 
 -- The value of "a.b[1].c", looked up as Lua would, without calls, or nil.
 local function value_of(lookup, path)

@@ -5,13 +5,16 @@ local M = {}
 
 local ATTRIBUTES = { "shape", "dtype", "device", "grad", "requires_grad", "is_leaf", "grad_fn", "ndim" }
 
--- Names of accel, or of its tensors' methods, that are found on first use: aliases of ops and functions of accel.functional.
+-- Names of accel, or of its tensors' methods, that are found on first use: ops, their aliases and functions of accel.functional.
 local function late(set, methods)
   local function note(name)
     if set[name] == nil then set[name] = true end
   end
   for _, op in ipairs(accel.ops()) do
-    for word in op.alias:gmatch "%S+" do note(op.inplace and word .. "_" or word) end
+    if not op.hidden and (op.method or not methods) then
+      note(op.name)
+      for word in op.alias:gmatch "%S+" do note(op.inplace and word .. "_" or word) end
+    end
   end
   local all = accel.functional and getmetatable(accel.functional).__names or {} -- nil under accel.core alone
   for name in next, all do

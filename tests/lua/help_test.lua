@@ -216,7 +216,7 @@ do -- every page fits, in its narrowest terminal too but for words that are long
       local n = utf8.len(line) or #line
       local long = false
       for word in line:gmatch "%S+" do long = long or #word > width - 12 end
-      assert(n <= width or long and width < 80, ("help %s, %d columns: %s"):format(topic, width, line))
+      assert(n <= width or long and (width < 80 or line:find("%S" .. ("%S"):rep(72))), ("help %s, %d columns: %s"):format(topic, width, line))
     end
   end
   for name, entry in pairs(p.entries) do

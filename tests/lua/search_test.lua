@@ -34,19 +34,19 @@ end
 
 local QUERIES <const> = {
   -- of PyTorch, Transformers and Accelerate
-  { "get_linear_schedule_with_warmup", "optim.lr_scheduler.get_scheduler" }, { "torch.cuda.max_memory_allocated", "mem_stats" },
+  { "get_linear_schedule_with_warmup", "optim.lr_scheduler.get_linear_schedule_with_warmup" }, { "torch.cuda.max_memory_allocated", "mem_stats" },
   { "torch.cuda.reset_peak_memory_stats", "reset_peak_memory" }, { "torch.nn.Linear", "nn.Linear" }, { "torch.no_grad", "no_grad" },
-  { "F.cross_entropy", "cross_entropy" }, { "transformers.get_cosine_schedule_with_warmup", "optim.lr_scheduler.get_scheduler" },
+  { "F.cross_entropy", "cross_entropy" }, { "transformers.get_cosine_schedule_with_warmup", "optim.lr_scheduler.get_cosine_schedule_with_warmup" },
   -- topics
   { "early stopping", "12_early_stopping.lua" }, { "learning rate", "optim.lr_scheduler" }, { "mixed precision", "autocast" },
   { "gradient clipping", "clip_grad_norm_" }, { "gradient accumulation", "07_gradient_accumulation.lua" },
   { "save a checkpoint", "accelerator.Accelerator:save_state" }, { "resume training", "guide checkpoints" },
   { "out of memory", "09_memory.lua" }, { "random seed", "manual_seed" }, { "lora", "peft" }, { "data parallel", "guide ranks" },
-  { "inspect running job", "guide debugging" }, { "warm up", "deepspeed.WarmupLR" }, { "loss is nan", "guide tracking" },
+  { "inspect running job", "guide debugging" }, { "warm up", "optim.lr_scheduler.get_linear_schedule_with_warmup" }, { "loss is nan", "guide tracking" },
   { "cross validation", "11_cross_validation.lua" }, { "deepspeed zero 3", "guide deepspeed" }, { "multi gpu", "guide ranks" },
   { "train a tokenizer", "guide text" }, { "how to embed in C", "guide embedding" },
   -- spelt otherwise
-  { "checkpont", "guide checkpoints" }, { "tokenzier", "text.Tokenizer" }, { "schedulr", "optim.lr_scheduler" },
+  { "checkpont", "guide checkpoints" }, { "tokenzier", "text.Tokenizer" }, { "schedulr", "optim.lr_scheduler.get_wsd_schedule" },
   { "quantise", "guide quantization" }, { "fine-tune", "peft" }, { "lerning rate", "optim.lr_scheduler" },
   { "reproducable", "guide reproducibility" },
 }

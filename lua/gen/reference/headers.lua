@@ -7,7 +7,7 @@ local M = {}
 --- Headers in the order of the page, all of host/include/accel but accel.h, which includes them: what a host uses comes first; the first
 --- one's head comment begins the page. tests/lua/site_test.lua compares the list with the folder.
 M.files = { "host.h", "version.h", "tensor.h", "lua.h", "base.h", "device.h", "op.h", "autograd.h", "precision.h", "file.h", "text.h", "comm.h",
-  "ckpt.h", "track.h", "store.h", "profile.h", "launch.h", "attach.h", "http.h", "rest.h", "opdef.h" }
+  "ckpt.h", "track.h", "store.h", "profile.h", "launch.h", "attach.h", "http.h", "rest.h", "image.h", "sound.h", "opdef.h" }
 
 -- A comment without its marks: lines.
 local function plain(comment)

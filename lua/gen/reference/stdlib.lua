@@ -216,7 +216,8 @@ end
 ---@return table[] entries
 ---@return string[] failures
 function M.entries(accel, root, module)
-  local class = accel.util.class
+  local class, is_op = accel.util.class, {}
+  for _, op in ipairs(accel.ops()) do is_op[op.name] = true end
   local annotations, per_file = annotated(root)
   local entries, failures, seen = {}, {}, {}
   local function add_class(name, value, family)
@@ -242,7 +243,7 @@ function M.entries(accel, root, module)
     if #doc.text == 0 then doc = sort_out { "--- Fields of " .. name .. "." } end
     doc.name, doc.kind, doc.path, doc.ops = name, "module", path, {}
     for _, op in ipairs(names_of(t)) do
-      if rawequal(t[op], rawget(accel, op)) then doc.ops[#doc.ops + 1] = op end
+      if is_op[op] and rawequal(t[op], accel[op]) then doc.ops[#doc.ops + 1] = op end
     end
     entries[#entries + 1] = doc
   end

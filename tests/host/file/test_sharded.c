@@ -123,9 +123,9 @@ static void ranks_and_names(void **state) {
   ac_err e;
   const char *paths[] = {path_of(0), path_of(1)};
   st_put("{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"v\\\":{\\\"saved_offsets\\\":[0]}}\"}," T(
-             "s", "I32", "[]", "0", "4") "," T("v", "U8", "[1]", "4", "5") "," T("c", "C64", "[1]", "5",
-                                                                                 "13") "}",
-         13);
+             "s", "I32", "[]", "0", "4") "," T("v", "U8", "[1]", "4", "5") "," T("c", "F6_E3M2", "[4]", "5",
+                                                                                 "8") "}",
+         8);
   assert_int_equal(rename(st_path(), paths[0]), 0);
   st_put("{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"v\\\":{\\\"saved_offsets\\\":[1]}}\"}," T(
              "v", "U8", "[0]", "0", "0") "}",
@@ -141,7 +141,7 @@ static void ranks_and_names(void **state) {
   assert_ok(ac_tensor_new(cpu, AC_I32, 0, NULL, &x, &e), e);
   assert_ok(aci_sharded_read(s, scalar, NULL, NULL, x, &e), e);
   assert_memory_equal(ac_tensor_data(x), "\0\1\2\3", 4);
-  assert_fails(aci_sharded_read(s, c, (int64_t[]){0}, (int64_t[]){1}, x, &e), DTYPE, "C64", e);
+  assert_fails(aci_sharded_read(s, c, (int64_t[]){0}, (int64_t[]){4}, x, &e), DTYPE, "F6_E3M2", e);
   assert_fails(aci_sharded_read(s, v, (int64_t[]){0}, (int64_t[]){1}, x, &e), INVALID,
                "does not fit its destination", e);
   assert_fails(aci_sharded_read(s, v, (int64_t[]){1}, (int64_t[]){1}, x, &e), INVALID, "leaves it", e);
