@@ -172,4 +172,4 @@ masking("FrequencyMasking", -2, "freq_mask_param", { "iid_masks", false })
 ---@class accel.audio.transforms.TimeMasking : accel.nn.Module
 masking("TimeMasking", -1, "time_mask_param", { "iid_masks", false }, { "p", 1.0 })
 
-return M
+return require "accel.util.lazy"("accel.audio.transforms", {}, M)

@@ -222,9 +222,9 @@ end
 
 local DRIVERS <const> = { gels = true, gelsy = true, gelsd = true, gelss = true }
 
---- The X that minimises |A X - B|, the shortest one if there are several; then the squared residuals by column (empty for
---- "gelsy", and unless m > n and all ranks are full), the ranks (empty for the driver "gels"), and the singular values (empty unless the driver is
---- "gelsd" or "gelss"). Every driver computes by singular values, so that they differ only in what they return.
+--- The X that minimises |A X - B|, the shortest one if there are several, then squared residuals by column, ranks and singular values. All
+--- drivers compute by singular values and differ only in the results that they leave empty: residuals for "gelsy" (and unless m > n and
+--- all ranks are full), ranks for "gels", singular values unless the driver is "gelsd" or "gelss".
 --- example: return (accel.linalg.lstsq(accel.tensor { { 1.0 }, { 1.0 } }, accel.tensor { { 1.0 }, { 3.0 } })) --> { { 2 } }
 ---@param A accel.Tensor (..., m, n)
 ---@param B accel.Tensor (..., m, k), or (..., m)
