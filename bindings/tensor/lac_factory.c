@@ -156,8 +156,8 @@ static void refuse_fields(const nested *p, int64_t n, int depth) {
   for (int i = 0; depth == 0 && i < 3; i++) {
     lua_pushstring(L, options[i]);
     if (lua_rawget(L, -2) != LUA_TNIL)
-      lac_error(L, p->S, AC_INVALID,
-                "tensor: '%s' is in the list; give options in a second table", options[i]);
+      lac_error(L, p->S, AC_INVALID, "tensor: '%s' is in the list; give options in a second table",
+                options[i]);
     lua_pop(L, 1);
   }
   if (n > 0) return;

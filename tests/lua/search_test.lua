@@ -42,7 +42,8 @@ local QUERIES <const> = {
   { "gradient clipping", "clip_grad_norm_" }, { "gradient accumulation", "07_gradient_accumulation.lua" },
   { "save a checkpoint", "accelerator.Accelerator:save_state" }, { "resume training", "guide checkpoints" },
   { "out of memory", "09_memory.lua" }, { "random seed", "manual_seed" }, { "lora", "peft" }, { "data parallel", "guide ranks" },
-  { "inspect running job", "guide debugging" }, { "warm up", "optim.lr_scheduler.get_linear_schedule_with_warmup" }, { "loss is nan", "guide tracking" },
+  { "inspect running job", "guide debugging" }, { "warm up", "optim.lr_scheduler.get_linear_schedule_with_warmup" },
+  { "loss is nan", "guide tracking" },
   { "cross validation", "11_cross_validation.lua" }, { "deepspeed zero 3", "guide deepspeed" }, { "multi gpu", "guide ranks" },
   { "train a tokenizer", "guide text" }, { "how to embed in C", "guide embedding" },
   -- spelt otherwise

@@ -16,8 +16,7 @@ typedef struct extra {
 
 static ac_status fault(const aci_tar *t, ac_err *e, const char *what) {
   char shown[ACI_PATH_SHOWN];
-  return AC_FAIL(e, PARSE, "%s: byte %llu: %s",
-                 aci_path_shown(aci_content_path(t->content), shown),
+  return AC_FAIL(e, PARSE, "%s: byte %llu: %s", aci_path_shown(aci_content_path(t->content), shown),
                  (unsigned long long)aci_content_at(t->content), what);
 }
 

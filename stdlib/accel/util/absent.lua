@@ -99,7 +99,7 @@ local ROWS <const> = {
     "AutoConfig" },
   { false, "accel.text.Tokenizer.from_pretrained(dir) reads tokenizers", "AutoTokenizer" },
   { false, "`accel-run help Accelerator` shows the loop", "Trainer TrainingArguments" },
-  { false, "accel.data.load_dataset reads the folder of a data set, accel.data.Parquet and others read files", "load_dataset" },
+  { false, "accel.data.load_dataset reads the folder of a data set, accel.data.Parquet and others read files", "accel.load_dataset" },
   { false, "accel.metrics.load and accel.metrics.glue have the metrics", "evaluate" },
 }
 
