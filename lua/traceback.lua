@@ -108,11 +108,9 @@ local function names_in_reach(level, only)
     first = last + 1
   end
   for _, space in ipairs(spaces) do
-    local meta = getmetatable(space.fields)
-    for _, list in ipairs { space.fields, meta and meta.__names } do -- the second: entries not loaded so far
-      for name in next, (only == nil or only == space.name) and list or {} do
-        if type(name) == "string" and not full[name] then full[name] = space.name .. "." .. name end
-      end
+    local known = (only == nil or only == space.name) and accel.host_chunk "repl/names".of(space.fields) or {} -- also those not loaded so far
+    for name in next, known do
+      if type(name) == "string" and not full[name] then full[name] = space.name .. "." .. name end
     end
   end
   return full

@@ -6,6 +6,8 @@
 
 /* Pushes the function of an op: call.c. */
 void lac_push_op(lua_State *L, lac_state *S, const ac_op *op);
+/* Names of the ops that are methods of tensors, at most `most` of them. Returns how many. */
+int lac_op_methods(lac_state *S, const char **names, int most);
 /* Every op as a function of the table at funcs and a method in the table at methods: lac_ops.c. */
 void lac_open_ops(lua_State *L, lac_state *S, int funcs, int methods);
 /* ac_call for scripts. While hooks on saved tensors or anomaly mode are on, arguments are held and

@@ -16,6 +16,15 @@ static bool is_method(const ac_op *op) {
   return (strncmp(colon, "tensor", 6) == 0 && colon[6] != 's') || strncmp(colon, "operand", 7) == 0;
 }
 
+int lac_op_methods(lac_state *S, const char **names, int most) {
+  int n = 0;
+  for (int i = 0; i < aci_ctx_n_ops(S->ctx) && n < most; i++) {
+    const ac_op *op = aci_ctx_op(S->ctx, i);
+    if (!op->desc->hidden && is_method(op)) names[n++] = op->name;
+  }
+  return n;
+}
+
 /* Adds an op to the tables of functions and methods at these places of the stack. */
 static void add_op(lua_State *L, lac_state *S, const ac_op *op, int funcs, int methods) {
   if (op->desc->hidden) return;

@@ -250,10 +250,11 @@ static int unknown_field(lua_State *L, lac_state *S, const char *key) {
   const char *use = instead_of(L, key);
   if (use != NULL)
     return lac_error(L, S, AC_INVALID, "a tensor has no field or method '%s'; %s", key, use);
-  const char *names[512];
-  int n = 0;
+  enum { MOST = 2048 };
+  const char **names = lua_newuserdatauv(L, MOST * sizeof *names, 0);
+  int n = lac_op_methods(S, names, MOST);
   for (lua_pushnil(L); lua_next(L, lua_upvalueindex(3)); lua_pop(L, 1))
-    if (n < 512 && lua_type(L, -2) == LUA_TSTRING) names[n++] = lua_tostring(L, -2);
+    if (n < MOST && lua_type(L, -2) == LUA_TSTRING) names[n++] = lua_tostring(L, -2);
   const char *near = ac_nearest(key, names, n);
   return lac_error(L, S, AC_INVALID, "a tensor has no field or method '%s'%s%s%s", key,
                    near != NULL ? "; did you mean '" : "", near != NULL ? near : "",

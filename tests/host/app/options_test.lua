@@ -132,7 +132,8 @@ end
 
 -- ---- with each command: an option acts on what the command does, or ends it ----
 local TENSORS <const> = "num-threads memory-limit device cpu"
-local TAKES <const> = { repl = TENSORS .. " seed resume no-strict num-processes", ckpt = TENSORS, ["merge-weights"] = TENSORS, preprocess = TENSORS,
+local TAKES <const> = { repl = TENSORS .. " seed resume no-strict library num-processes", ckpt = TENSORS,
+  ["merge-weights"] = TENSORS, preprocess = TENSORS,
   generate = TENSORS, gguf = TENSORS, quantize = TENSORS, data = TENSORS, bench = TENSORS, doctor = TENSORS, env = TENSORS }
 local LEAVE <const> = { execute = true, help = true, version = true, ["dry-run"] = true, ["config-file"] = true } -- take the command's place
 local commands = 0
