@@ -128,49 +128,70 @@ function accel.quant_map(quant_type) end
 
 ---A Hann window, half a cosine above 0.
 ---example: accel.hann_window(4) --> { 0, 0.5, 1, 0.5 }
----@param ... any window_length, periodic = true, dtype = "f32", device, requires_grad = false
+---@param window_length integer
+---@param periodic? boolean
+---@param opts? accel.FactoryOptions
 ---@return accel.Tensor
-function accel.hann_window(...) end
+function accel.hann_window(window_length, periodic, opts) end
 
 ---A Hamming window.
 ---example: accel.hamming_window(4) --> { 0.08, 0.54, 1, 0.54 }
----@param ... any window_length, periodic = true, alpha = 0.54, beta = 0.46, dtype = "f32", device, requires_grad = false
+---@param window_length integer
+---@param periodic? boolean
+---@param alpha? number
+---@param beta? number
+---@param opts? accel.FactoryOptions
 ---@return accel.Tensor
-function accel.hamming_window(...) end
+function accel.hamming_window(window_length, periodic, alpha, beta, opts) end
 
 ---A Blackman window.
 ---example: accel.blackman_window(1) --> { 1 }
----@param ... any window_length, periodic = true, dtype = "f32", device, requires_grad = false
+---@param window_length integer
+---@param periodic? boolean
+---@param opts? accel.FactoryOptions
 ---@return accel.Tensor
-function accel.blackman_window(...) end
+function accel.blackman_window(window_length, periodic, opts) end
 
 ---A Bartlett window, a triangle.
 ---example: accel.bartlett_window(4) --> { 0, 0.5, 1, 0.5 }
----@param ... any window_length, periodic = true, dtype = "f32", device, requires_grad = false
+---@param window_length integer
+---@param periodic? boolean
+---@param opts? accel.FactoryOptions
 ---@return accel.Tensor
-function accel.bartlett_window(...) end
+function accel.bartlett_window(window_length, periodic, opts) end
 
 ---A Kaiser window.
 ---example: accel.kaiser_window(3, false, 0) --> { 1, 1, 1 }
----@param ... any window_length, periodic = true, beta = 12, dtype = "f32", device, requires_grad = false
+---@param window_length integer
+---@param periodic? boolean
+---@param beta? number
+---@param opts? accel.FactoryOptions
 ---@return accel.Tensor
-function accel.kaiser_window(...) end
+function accel.kaiser_window(window_length, periodic, beta, opts) end
 
 ---Transforms of the frames of a signal, (batch, samples) to (batch, frequencies, frames). Options: hop_length = n_fft // 4, win_length,
 ---window (ones), center = true, pad_mode = "reflect", normalized = false, onesided, return_complex.
 ---example: accel.stft(accel.ones(16), 8, { return_complex = true }).shape --> { 5, 9 }
 ---@param input accel.Tensor
----@param ... any n_fft, then the options, by position or in one table
+---@param n_fft integer
+---@param hop_length? integer
+---@param win_length? integer
+---@param window? accel.Tensor
+---@param opts? {center: boolean?, pad_mode: string?, normalized: boolean?, onesided: boolean?, return_complex: boolean?}
 ---@return accel.Tensor
-function accel.stft(input, ...) end
+function accel.stft(input, n_fft, hop_length, win_length, window, opts) end
 
 ---The signal of an stft. Options: hop_length = n_fft // 4, win_length, window (ones), center = true, normalized = false, onesided, length,
 ---return_complex = false.
 ---example: accel.istft(accel.stft(accel.ones(16), 8, { return_complex = true }), 8).shape --> { 16 }
 ---@param input accel.Tensor
----@param ... any n_fft, then the options, by position or in one table
+---@param n_fft integer
+---@param hop_length? integer
+---@param win_length? integer
+---@param window? accel.Tensor
+---@param opts? {center: boolean?, normalized: boolean?, onesided: boolean?, length: integer?, return_complex: boolean?}
 ---@return accel.Tensor
-function accel.istft(input, ...) end
+function accel.istft(input, n_fft, hop_length, win_length, window, opts) end
 
 -- ## Comparing
 

@@ -230,15 +230,23 @@ function Tensor:cdouble() end
 
 ---See accel.stft.
 ---example: accel.ones(16):stft(8, { return_complex = true }).shape --> { 5, 9 }
----@param ... any n_fft, then the options, by position or in one table
+---@param n_fft integer
+---@param hop_length? integer
+---@param win_length? integer
+---@param window? accel.Tensor
+---@param opts? {center: boolean?, pad_mode: string?, normalized: boolean?, onesided: boolean?, return_complex: boolean?}
 ---@return accel.Tensor
-function Tensor:stft(...) end
+function Tensor:stft(n_fft, hop_length, win_length, window, opts) end
 
 ---See accel.istft.
 ---example: accel.ones(16):stft(8, { return_complex = true }):istft(8).shape --> { 16 }
----@param ... any n_fft, then the options, by position or in one table
+---@param n_fft integer
+---@param hop_length? integer
+---@param win_length? integer
+---@param window? accel.Tensor
+---@param opts? {center: boolean?, normalized: boolean?, onesided: boolean?, length: integer?, return_complex: boolean?}
 ---@return accel.Tensor
-function Tensor:istft(...) end
+function Tensor:istft(n_fft, hop_length, win_length, window, opts) end
 
 ---As i64, cut towards zero.
 ---example: accel.tensor { 1.7, -1.7 }:long() --> { 1, -1 }

@@ -73,10 +73,10 @@ end
 
 -- ---- methods ----
 -- What scripts call on an object says what it does, in its class or in one that this is built on. Left out: forward, names of other
--- libraries that raise with their replacement, and what classes define for their own bases: batches of data sets, sums of metrics, steps of
--- optimizers, orders of samplers.
-local OF_THE_LIBRARY = { forward = true, get_batch = true, worker_spec = true, add = true, elements = true, result = true,
-  share = true, spends = true, step_op = true, extra_repr = true, order = true, iterate = true }
+-- libraries that raise with their replacement, and what classes define for their own bases: batches and shards of data sets, sums of
+-- metrics, steps of optimizers, orders of samplers.
+local OF_THE_LIBRARY = { forward = true, get_batch = true, worker_spec = true, open_shard = true, add = true, elements = true,
+  result = true, share = true, spends = true, step_op = true, extra_repr = true, order = true, iterate = true }
 for _, entry in ipairs(only and {} or entries) do
   local known = {}
   for _, class in ipairs { entry, table.unpack(entry.bases or {}) } do

@@ -34,4 +34,27 @@ end, values = { transform = { function(x) return x * 2 end }, target_transform =
   num_frames = { 4 } }, raises = { sample_rate = "has a sample rate of 8000, not 16000" },
   elsewhere = { allow_empty = "tests/stdlib/vision/transforms_test.lua" } })
 
+-- ---- functions of sounds ----
+local function recipe(name, base, values, more)
+  local all = { base = function()
+    local own = {}
+    for key, value in pairs(base) do own[key] = value end
+    return own
+  end, values = values }
+  for key, value in pairs(more or {}) do all[key] = value end
+  s:recipe("accel.audio.functional." .. name, all)
+end
+recipe("spectrogram", { waveform = wave, n_fft = 4, hop_length = 2, win_length = 4, window = accel.tensor { 0.5, 1.0, 2.0, 1.0 } }, {
+  pad = { 1 }, hop_length = { 1 }, power = { 1, false }, normalized = { true, "frame_length" }, center = { false }, pad_mode = { "constant" },
+  onesided = { false }, win_length = { 3 } }, { raises = { win_length = "window must be a tensor of shape %(3%)" } })
+recipe("melscale_fbanks", { n_freqs = 9, f_min = 0, f_max = 4000, n_mels = 4, sample_rate = 8000 }, {
+  norm = { "slaney" }, mel_scale = { "slaney" } })
+recipe("create_dct", { n_mfcc = 2, n_mels = 3 }, { norm = { "ortho" } })
+recipe("amplitude_to_DB", { x = wave:abs(), multiplier = 10, amin = 1e-10, db_multiplier = 0 }, { top_db = { 3 } })
+recipe("resample", { waveform = wave, orig_freq = 3, new_freq = 2 }, { lowpass_filter_width = { 3 }, rolloff = { 0.5 },
+  resampling_method = { "sinc_interp_kaiser" }, beta = { 2.0 } }, { with = { beta = { resampling_method = "sinc_interp_kaiser" } } })
+recipe("preemphasis", { x = wave }, { coeff = { 0.5 } })
+recipe("mask_along_axis", { x = accel.ones(2, 2, 8, 8), mask_param = 6, mask_value = 0, axis = 3 }, { iid = { true }, p = { 0.2 } })
+s:leave("accel.audio.AutoFeatureExtractor.from_pretrained", "sampling_rate is an option of what it returns: tests/stdlib/audio/transforms_test.lua")
+
 s:finish()

@@ -13,7 +13,12 @@ local function random_ones(call, given)
   return call()
 end
 local function recipe(names, base, run, more)
-  local all = { base = function() return base end, run = run, values = made.values }
+  local function fresh()
+    local own = {}
+    for key, value in pairs(base) do own[key] = value end
+    return own
+  end
+  local all = { base = fresh, run = run, values = made.values }
   for key, value in pairs(more or {}) do all[key] = value end
   s:recipe(names, all)
 end
@@ -71,6 +76,26 @@ end
 recipe("accel.Generator", {}, function(call)
   return accel.rand(3, { generator = call() })
 end, { values = { seed = { 7 }, stream = { 5 } }, passes_on = true })
+
+-- ---- signals ----
+local written = { window_length = { 7 }, dtype = { "f64" }, device = { "meta" }, requires_grad = { true }, periodic = { false } }
+recipe("^accel%.%l+_window$", { window_length = 5 }, nil, { values = setmetatable({ alpha = { 0.6 }, beta = { 0.3 } }, { __index = written }) })
+local sound = accel.tensor { 1.0, -2.0, 0.5, 3.0, 2.0, -1.0, 0.0, 1.5, 2.5, -0.5, 1.0, 4.0 }
+local by_frames = { input = { sound * 2 }, n_fft = { 6 }, hop_length = { 2 }, win_length = { 3 }, center = { false },
+  window = { accel.tensor { 0.5, 1.0, 2.0, 1.0 } }, normalized = { true }, onesided = { false }, pad_mode = { "constant" },
+  return_complex = { false }, length = { 5 } }
+local function of(call, given, entry, input) -- a method has its input already
+  if entry.kind ~= "method" and given.input then input, given.input = given.input, nil end
+  return call(input)
+end
+recipe({ "accel.stft", "Tensor:stft" }, { n_fft = 4 }, function(call, given, entry)
+  if given.return_complex == nil then given.return_complex = true end
+  return of(call, given, entry, sound)
+end, { values = by_frames, raises = { input = "by position and as an option" } })
+local frames = sound:stft(4, { return_complex = true, onesided = false }) * accel.tensor { 1.0, 2.0, 3.0, 4.0 }:unsqueeze(2)
+recipe({ "accel.istft", "Tensor:istft" }, { n_fft = 4 }, function(call, given, entry) return of(call, given, entry, frames) end, {
+  values = setmetatable({ input = { frames * 2 }, onesided = { true }, return_complex = { true } }, { __index = by_frames }),
+  raises = { onesided = "expected 3 frequencies", n_fft = "expected 4 frequencies", input = "by position and as an option" } })
 
 -- ---- gradients ----
 local function graph()

@@ -35,6 +35,27 @@ s:recipe("accel.functional.new_empty_strided", { base = function() return { x = 
   run = shown, values = made })
 s:recipe("accel.functional.empty_permuted", { base = function() return { size = { 2, 3 }, physical_layout = { 2, 1 } } end,
   run = shown, values = made })
+local index = accel.tensor { 0, 1, 0 }
+s:recipe("accel.functional.combinations", { base = function() return { x = accel.tensor { 1, 2, 3 } } end,
+  values = { r = { 3 }, with_replacement = { true } } })
+s:recipe("accel.functional.gradient", { base = function() return { x = x } end, values = { spacing = { 2 }, dim = { 1 }, edge_order = { 2 } } })
+s:recipe("accel.functional.scatter_reduce_", { base = function()
+  return { x = x[1]:clone(), dim = 1, index = index, src = x[2], reduce = "sum" }
+end, values = { include_self = { false } } })
+s:recipe("accel.functional.index_reduce_", { base = function()
+  return { x = x[1]:clone(), dim = 1, index = index, source = x[2], reduce = "prod" }
+end, values = { include_self = { false } } })
+s:recipe("accel.functional.normal", { base = function() return { mean = 1, size = { 4 } } end, run = function(call, given)
+  if given.generator then given.generator = accel.Generator(99) end
+  return call()
+end, values = { std = { 3 }, size = { { 2, 2 } }, dtype = { "f64" }, device = { "meta" }, generator = { "own" }, requires_grad = { true } } })
+s:recipe("accel.functional.pdist", { base = function() return { x = x } end, values = { p = { 1 } } })
+s:recipe("accel.functional.randint_like", { base = function() return { x = x, low = 5 } end, run = function(call, given)
+  if given.generator then given.generator = accel.Generator(99) end
+  return call()
+end, values = { high = { 90 }, dtype = { "i64" }, device = { "meta" }, generator = { "own" }, requires_grad = { true } } })
+s:recipe({ "accel.functional.tril_indices", "accel.functional.triu_indices" }, { base = function() return { row = 3, col = 4 } end,
+  values = { offset = { 1 }, dtype = { "i32" }, device = { "meta" } } })
 s:leave({ "accel.functional.atleast_1d", "accel.functional.atleast_2d", "accel.functional.atleast_3d", "accel.functional.broadcast_shapes",
   "accel.functional.broadcast_tensors", "accel.functional.sum_to_size" },
   "they take any number of tensors or extents; reference/calls/layout.py calls them")

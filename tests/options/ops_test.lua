@@ -19,12 +19,17 @@ local values = {
   slice_scatter = { stop = { 2 } }, blockwise_step_stochastic_ = { beta3 = { 0.5 }, first = { 256 } },
   rprop_step_ = { etaminus = { 0.4, 0.1 } }, embedding = { padding_idx = { 1 } },
   sgd_schedule_free_step_ = { warmup_steps = { 9 } }, adamw_schedule_free_step_ = { warmup_steps = { 9 } },
+  diff = { prepend = { t { 9.0 } }, append = { t { 9.0 } } }, searchsorted = { sorter = { t { 2, 0, 1 } } }, random_ = { to = { 1 << 20 } },
 }
+for _, name in ipairs { "std", "std_mean", "var", "var_mean" } do values[name] = { unbiased = { false } } end
 
 -- Calls beside those of the cases, by name: where an option needs data of its own.
 local special = {
   bucketize = { { x = t { 1.0, 2 }, boundaries = t { 1.0, 2, 3 } } },
   searchsorted = { { sorted_sequence = t { 1.0, 2, 3 }, values = t { 1.0, 2 } } },
+  cross = { { x = filled(3, 3), other = filled(3, 3) + t { 1.0, 3, 2 } } },
+  diff = { { x = filled(4) } },
+  fill_diagonal_ = { { x = filled(7, 2), fill_value = 5 } },
   clip_grad_norm_ = { { grads = { t { nan } }, max_norm = 1 } },
   isclose = { { x = t { nan }, other = t { nan } } },
   nan_to_num = { { x = t { nan, 1 / 0, -1 / 0 } } },
@@ -51,12 +56,14 @@ local special = {
   nll_loss = { { input = filled(3, 4), target = t { 1, 0, 2 } } },
   eigh = { { A = filled(3, 3) } }, lu_factor_ex = { { A = filled(3, 3) } },
 }
+for _, name in ipairs { "std", "std_mean", "var", "var_mean" } do special[name] = { { x = filled(4) } } end
 
 -- Errors that show that a parameter is read, where another value needs other tensors.
 local raises = {
   clip_grad_norm_ = { error_if_nonfinite = "total norm" }, dequantize_blockwise = { bits = "4 bits lie in u8", block_size = "block_size|scale" },
   conv1d = { groups = "groups" }, conv2d = { groups = "groups" }, conv3d = { groups = "groups" },
   scaled_dot_product_attention = { enable_gqa = "enable_gqa" }, repeat_interleave = { output_size = "output_size" },
+  searchsorted = { side = "side is left and right is true" }, -- left is what it does without
 }
 
 -- Ops with a parameter that only their gradient shows.
@@ -66,6 +73,7 @@ local by_gradient = { embedding = "weight" }
 local unseen = {
   sort = { stable = "a promise that every sort keeps" }, argsort = { stable = "a promise that every sort keeps" },
   topk = { sorted = "false allows any order, the sorted one too" },
+  isin = { assume_unique = "a promise that it does not need" }, unique = { sorted = "false allows any order, the sorted one too" },
   linear_cross_entropy = { keep = "memory for time: tests/host/ops/loss/linear_cross_entropy_test.lua" },
 }
 

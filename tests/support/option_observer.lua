@@ -15,6 +15,7 @@ end
 local function tensor(t, put)
   put(("%s %s %s%s"):format(t.dtype, t.device, table.concat(t.shape, "x"), t.requires_grad and " grad" or ""))
   if t.device:find "^meta" then return end
+  if t:is_complex() then t = accel.view_as_real(t:detach()) end
   local ok, list = pcall(function() return t:detach():to("f64"):reshape(-1):tolist() end)
   if not ok then ok, list = pcall(function() return t:detach():contiguous():to("f64"):reshape(-1):tolist() end) end
   if not ok then return put(tostring(list)) end

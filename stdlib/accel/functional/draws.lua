@@ -8,6 +8,15 @@ local M = {}
 
 local is_tensor = tensors.is_tensor
 
+--- The options of the tensor that is drawn into, the generator, and whether the result is a leaf of gradients.
+local function made(opts)
+  local o = {}
+  for key, value in next, opts or {} do o[key] = value end
+  local generator, grad = o.generator, o.requires_grad
+  o.generator, o.requires_grad = nil, nil
+  return o, generator, grad
+end
+
 --- Independent values from normal distributions. mean and std are numbers with a shape, or tensors that broadcast (one of them may be a
 --- number). Options: generator, and with numbers dtype, device, requires_grad.
 --- example: accel.normal(5, 0, { 2 }) --> { 5, 5 }
@@ -15,7 +24,7 @@ local is_tensor = tensors.is_tensor
 ---@param mean number|accel.Tensor
 ---@param std? number|accel.Tensor
 ---@param size? integer[]|table
----@param opts? table
+---@param opts? accel.RandomOptions
 ---@return accel.Tensor
 function M.normal(mean, std, size, opts)
   if type(std) == "table" and not is_tensor(std) then std, opts = nil, std end
@@ -35,13 +44,9 @@ function M.normal(mean, std, size, opts)
     end)
   end
   if type(size) ~= "table" then raise "normal: with two numbers the third argument is the shape" end
-  local o, generator, grad = {}, nil, nil
-  for key, value in next, opts or {} do
-    if key == "generator" then generator = value elseif key == "requires_grad" then grad = value else o[key] = value end
-  end
+  local o, generator, grad = made(opts)
   local x = accel.empty(size, o):normal_(mean, std or 1, { generator = generator })
-  if grad then x.requires_grad = true end
-  return x
+  return grad and x:requires_grad_(true) or x
 end
 
 --- randint in the shape, dtype and device of x: integers from low to high - 1, from 0 with one number.
@@ -49,16 +54,14 @@ end
 ---@param x accel.Tensor
 ---@param low integer
 ---@param high? integer
----@param opts? {dtype: accel.DType?, device: accel.Device?, generator: accel.Generator?}
+---@param opts? accel.RandomOptions
 ---@return accel.Tensor
 function M.randint_like(x, low, high, opts)
   if type(high) == "table" then high, opts = nil, high end
   if high == nil then low, high = 0, low end
-  local o, generator = {}, nil
-  for key, value in next, opts or {} do
-    if key == "generator" then generator = value else o[key] = value end
-  end
-  return accel.empty_like(x, o):randint_(low, high, { generator = generator })
+  local o, generator, grad = made(opts)
+  local y = accel.empty_like(x, o):randint_(low, high, { generator = generator })
+  return grad and y:requires_grad_(true) or y
 end
 
 return M

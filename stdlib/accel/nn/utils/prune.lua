@@ -146,6 +146,8 @@ end
 ---@class accel.nn.utils.prune.Identity : accel.nn.utils.prune.BasePruningMethod
 M.Identity = method("Identity", "unstructured")
 --- See BasePruningMethod:compute_mask.
+---@param mask accel.Tensor
+---@return accel.Tensor
 function M.Identity.compute_mask(_, _, mask) return mask end
 
 --- Elements at random. amount: a fraction, or an integer.
@@ -153,6 +155,9 @@ function M.Identity.compute_mask(_, _, mask) return mask end
 ---@class accel.nn.utils.prune.RandomUnstructured : accel.nn.utils.prune.BasePruningMethod
 M.RandomUnstructured = method("RandomUnstructured", "unstructured", { "amount", any = true })
 --- See BasePruningMethod:compute_mask.
+---@param t accel.Tensor
+---@param mask accel.Tensor
+---@return accel.Tensor
 function M.RandomUnstructured:compute_mask(t, mask)
   local n = count_of("random_unstructured", self.amount, t:numel())
   if n == 0 then return mask end
@@ -165,6 +170,9 @@ end
 ---@class accel.nn.utils.prune.L1Unstructured : accel.nn.utils.prune.BasePruningMethod
 M.L1Unstructured = method("L1Unstructured", "unstructured", { "amount", any = true })
 --- See BasePruningMethod:compute_mask.
+---@param t accel.Tensor
+---@param mask accel.Tensor
+---@return accel.Tensor
 function M.L1Unstructured:compute_mask(t, mask)
   local n = count_of("l1_unstructured", self.amount, t:numel())
   if n == 0 then return mask end
@@ -186,6 +194,9 @@ end
 ---@class accel.nn.utils.prune.RandomStructured : accel.nn.utils.prune.BasePruningMethod
 M.RandomStructured = method("RandomStructured", "structured", { "amount", any = true }, { "dim", -1 })
 --- See BasePruningMethod:compute_mask.
+---@param t accel.Tensor
+---@param mask accel.Tensor
+---@return accel.Tensor
 function M.RandomStructured:compute_mask(t, mask)
   local n = t:size(self.dim)
   local keep = n - count_of("random_structured", self.amount, n)
@@ -198,6 +209,9 @@ end
 ---@class accel.nn.utils.prune.LnStructured : accel.nn.utils.prune.BasePruningMethod
 M.LnStructured = method("LnStructured", "structured", { "amount", any = true }, { "n", 2 }, { "dim", -1 })
 --- See BasePruningMethod:compute_mask.
+---@param t accel.Tensor
+---@param mask accel.Tensor
+---@return accel.Tensor
 function M.LnStructured:compute_mask(t, mask)
   local size, dims = t:size(self.dim), {}
   local dim = self.dim < 0 and self.dim + t.ndim + 1 or self.dim
@@ -215,6 +229,9 @@ end
 ---@class accel.nn.utils.prune.CustomFromMask : accel.nn.utils.prune.BasePruningMethod
 M.CustomFromMask = method("CustomFromMask", "global", { "mask" })
 --- See BasePruningMethod:compute_mask.
+---@param t accel.Tensor
+---@param mask accel.Tensor
+---@return accel.Tensor
 function M.CustomFromMask:compute_mask(t, mask)
   local own = self.mask
   if not tensors.is_tensor(own) or not tensors.same_shape(own, t) then

@@ -28,6 +28,10 @@ function ChainedScheduler:init(schedulers, optimizer)
 end
 
 --- The rate follows from all steps before. reached has that of the last one, by group: { step, base, rate }.
+---@param step integer
+---@param base number
+---@param group integer
+---@return number
 function ChainedScheduler:rate(step, base, group)
   local known = self.reached[group]
   if not known or known[1] > step or known[2] ~= base then known = { -1, base, base } end

@@ -154,6 +154,9 @@ return function(name, optimizer, opts, ...)
   check.surplus("get_scheduler", ...)
   if type(opts) == "table" then no_effect("accel.optim.lr_scheduler.get_scheduler." .. tostring(name), opts) end
   local class, schedule = classes[name], schedules[name]
+  if type(optimizer) ~= "table" or type(optimizer.param_groups) ~= "table" then
+    raise("get_scheduler: expected an optimizer, got %s", check.shown(optimizer))
+  end
   if class then
     local own = {}
     for key, value in next, opts or {} do

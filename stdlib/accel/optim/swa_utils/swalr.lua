@@ -33,6 +33,10 @@ local function share(self, step)
 end
 
 --- From the rate so far, of which the last step's share of swa_lr is taken out: other schedules may have changed it.
+---@param step integer
+---@param lr number
+---@param group integer
+---@return number
 function SWALR:chain(step, lr, _, group)
   local to = self.swa_lr(group)
   if self.options.anneal_epochs == 0 then step = math.max(1, step) end
