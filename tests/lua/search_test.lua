@@ -47,7 +47,7 @@ local QUERIES <const> = {
   { "multi gpu", "guide ranks" },
   { "train a tokenizer", "guide text" }, { "how to embed in C", "guide embedding" },
   -- spelt otherwise
-  { "checkpont", "guide checkpoints" }, { "tokenzier", "text.Tokenizer" }, { "schedulr", "optim.lr_scheduler.get_wsd_schedule" },
+  { "checkpont", "guide checkpoints" }, { "tokenzier", "text.Tokenizer" }, { "schedulr", "optim.lr_scheduler" },
   { "quantise", "guide quantization" }, { "fine-tune", "peft" }, { "lerning rate", "optim.lr_scheduler" },
   { "reproducable", "guide reproducibility" },
 }

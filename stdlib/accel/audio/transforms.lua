@@ -20,8 +20,7 @@ local function define(name, ...)
 end
 
 local function window_of(o, length)
-  if o.window_fn == nil then return accel.hann_window(length) end
-  return o.window_fn(length, o.wkwargs)
+  return (o.window_fn or accel.hann_window)(length, o.wkwargs)
 end
 
 --- A sound at another sample rate.
