@@ -46,7 +46,9 @@ const char *ac_nearest(const char *word, const char *const *names, int n) {
     int d = distance(word, (int)nw, names[i], (int)nc), cost;
     size_t shorter = nw < nc ? nw : nc;
     if (d <= allowed) {
-      cost = 2 * d + (fold(word[nw - 1]) != fold(names[i][nc - 1])); /* seldom misspelt */
+      /* of equally near names, one with the same first and last letter, which few misspell */
+      cost = 4 * d + (fold(word[0]) != fold(names[i][0])) +
+             (fold(word[nw - 1]) != fold(names[i][nc - 1]));
     } else if (shorter >= 3 && distance(word, (int)shorter, names[i], (int)shorter) == 0) {
       /* the beginning of a longer name ("keep" for keepdim) ranks after every close spelling */
       cost = 64 + d;

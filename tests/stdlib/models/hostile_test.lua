@@ -151,7 +151,7 @@ local part = without "model.norm.weight"
 local function index(map) return accel.json.encode { metadata = {}, weight_map = map } end
 local map = { ["model.norm.weight"] = "b.safetensors" }
 for key in next, part do map[key] = "a.safetensors" end
-refuses("'model.norm.weight' is C64, which no parameter can be", "format", folder {
+refuses("'model.norm.weight' is c64, which no parameter can be", "format", folder {
   ["config.json"] = config(), ["a.safetensors"] = part, ["b.safetensors"] = raw("model.norm.weight", "C64", 64),
   ["model.safetensors.index.json"] = index(map),
 })
