@@ -74,7 +74,7 @@ local function is_ours(text, level)
 end
 
 -- Names that the function at this level can use, "nn.Linear" by "Linear": from the library's tables among its locals,
--- upvalues and globals, and one table deeper. Restricted to the table `only` if that is known.
+-- upvalues and globals, and up to three tables deeper. Restricted to the table `only` if that is known.
 local function names_in_reach(level, only)
   local ours, full, spaces = {}, {}, {}
   for name, value in next, package.loaded do
@@ -99,8 +99,13 @@ local function names_in_reach(level, only)
     note(name, value)
   end
   for name, value in next, _G do note(name, value) end
-  for i = 1, #spaces do
-    for name, value in next, spaces[i].fields do note(spaces[i].name .. "." .. tostring(name), value) end
+  local first = 1
+  for _ = 1, 3 do
+    local last = #spaces
+    for i = first, last do
+      for name, value in next, spaces[i].fields do note(spaces[i].name .. "." .. tostring(name), value) end
+    end
+    first = last + 1
   end
   for _, space in ipairs(spaces) do
     local known = (only == nil or only == space.name) and accel.host_chunk "repl/names".of(space.fields) or {} -- also those not loaded so far

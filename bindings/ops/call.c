@@ -283,6 +283,15 @@ static const char *wanted(const aci_param *p) {
   }
 }
 
+/* What to write in the place of options that scripts bring from PyTorch. */
+static const char *instead_of(const char *key) {
+  if (strcmp(key, "out") == 0) return "assign the result, or copy it by y:copy_(result)";
+  if (strcmp(key, "inplace") == 0) return "in-place forms end with _, such as x:relu_()";
+  if (strcmp(key, "real") == 0 || strcmp(key, "imag") == 0)
+    return "make a tensor of a complex number: accel.tensor { real = 0, imag = 1 }";
+  return NULL;
+}
+
 static void read_options(call *c, int idx) {
   lua_State *L = c->L;
   const aci_sig *s = c->sig;
@@ -305,6 +314,9 @@ static void read_options(call *c, int idx) {
       if (near != NULL)
         lac_argerror(L, c->S, AC_INVALID, c->op->name, 0, key, "no such option; did you mean '%s'?",
                      near);
+      if (instead_of(key) != NULL)
+        lac_argerror(L, c->S, AC_INVALID, c->op->name, 0, key, "no such option; %s",
+                     instead_of(key));
       char list[400] = "";
       for (int k = 0; k < n; k++)
         snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", k ? ", " : "", names[k]);

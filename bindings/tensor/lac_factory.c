@@ -149,6 +149,27 @@ static void store_complex(const nested *p, double re, double im) {
   aci_item_store_f64(p->dtype == AC_C128 ? AC_F64 : AC_F32, at + p->bytes / 2, im);
 }
 
+/* Raises for the list on top if it has options or fields, which would be lost. */
+static void refuse_fields(const nested *p, int64_t n, int depth) {
+  static const char *const options[] = {"dtype", "device", "requires_grad"};
+  lua_State *L = p->L;
+  for (int i = 0; depth == 0 && i < 3; i++) {
+    lua_pushstring(L, options[i]);
+    if (lua_rawget(L, -2) != LUA_TNIL)
+      lac_error(L, p->S, AC_INVALID, "tensor: '%s' is in the list; give options in a second table",
+                options[i]);
+    lua_pop(L, 1);
+  }
+  if (n > 0) return;
+  lua_pushnil(L);
+  if (lua_next(L, -2) == 0) return;
+  lua_pop(L, 1);
+  lac_error(L, p->S, AC_INVALID,
+            "tensor: expected a list, got a table with the key '%s'; a complex number is "
+            "{ real =, imag = }",
+            lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : luaL_typename(L, -1));
+}
+
 /* Visits the value on top. With out NULL only kinds and lengths are checked. */
 static void visit(nested *p, int depth) {
   lua_State *L = p->L;
@@ -176,6 +197,7 @@ static void visit(nested *p, int depth) {
     lac_error(L, p->S, AC_SHAPE, "tensor: ragged: expected a table of %lld at depth %d, got %s",
               (long long)p->shape[depth], depth + 1, lac_typename(L, -1, buf, sizeof buf));
   int64_t n = (int64_t)lua_rawlen(L, -1);
+  refuse_fields(p, n, depth);
   if (n != p->shape[depth])
     lac_error(L, p->S, AC_SHAPE, "tensor: ragged: tables of %lld and %lld elements at depth %d",
               (long long)n, (long long)p->shape[depth], depth + 1);

@@ -67,6 +67,6 @@ ac_status aci_library_version(const aci_library *l, char *text, size_t n, ac_err
   if (h == NULL) return fails(l, "it is not installed here", "", e);
   const bool tells = l->version[0] != 0 && take(h, l->version, &version);
   snprintf(text, n, "%s", tells ? version() : file);
-  text[strcspn(text, " \n")] = 0; /* curl's goes on with the libraries that it uses */
+  text[strcspn(text, " ,\n")] = 0; /* curl adds the libraries that it uses, bzip2 a date */
   return AC_OK;
 }

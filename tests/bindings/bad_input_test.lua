@@ -145,6 +145,10 @@ refused("invalid_argument", { "'other' to 'add'", "tensor or number, got nil" },
 refused("invalid_argument", { "'x' to 'add'", "tensor or number, got nil" }, function() return nil + a end)
 -- a table with names is one of options, wherever it stands
 refused("invalid_argument", { "'first' to 'add'", "no such option", "other, alpha" }, function() return a + { first = 1 } end)
+refused("invalid_argument", { "'out' to 'add'", "assign the result" }, function() return accel.add(a, a, { out = a }) end)
+refused("invalid_argument", { "to 'mul'", "accel.tensor { real = 0, imag = 1 }" }, function() return a * { real = 0, imag = 1 } end)
+refused("invalid_argument", { "'dtype' is in the list", "second table" }, function() return accel.tensor { 1, 2, dtype = "f64" } end)
+refused("invalid_argument", { "the key 're'", "{ real =, imag = }" }, function() return accel.tensor { { re = 1 } } end)
 for _, list in ipairs { {}, { 1 } } do
   refused("invalid_argument", { "'other' to 'add'", "tensor or number, got table" },
     function() return a + list end)

@@ -43,11 +43,11 @@ local QUERIES <const> = {
   { "save a checkpoint", "accelerator.Accelerator:save_state" }, { "resume training", "guide checkpoints" },
   { "out of memory", "09_memory.lua" }, { "random seed", "manual_seed" }, { "lora", "peft" }, { "data parallel", "guide ranks" },
   { "inspect running job", "guide debugging" }, { "warm up", "optim.lr_scheduler.get_linear_schedule_with_warmup" },
-  { "loss is nan", "guide tracking" },
-  { "cross validation", "11_cross_validation.lua" }, { "deepspeed zero 3", "guide deepspeed" }, { "multi gpu", "guide ranks" },
+  { "loss is nan", "guide tracking" }, { "cross validation", "11_cross_validation.lua" }, { "deepspeed zero 3", "guide deepspeed" },
+  { "multi gpu", "guide ranks" },
   { "train a tokenizer", "guide text" }, { "how to embed in C", "guide embedding" },
   -- spelt otherwise
-  { "checkpont", "guide checkpoints" }, { "tokenzier", "text.Tokenizer" }, { "lr schedulr", "optim.lr_scheduler" },
+  { "checkpont", "guide checkpoints" }, { "tokenzier", "text.Tokenizer" }, { "schedulr", "optim.lr_scheduler" },
   { "quantise", "guide quantization" }, { "fine-tune", "peft" }, { "lerning rate", "optim.lr_scheduler" },
   { "reproducable", "guide reproducibility" },
 }

@@ -57,4 +57,40 @@ recipe("preemphasis", { x = wave }, { coeff = { 0.5 } })
 recipe("mask_along_axis", { x = accel.ones(2, 2, 8, 8), mask_param = 6, mask_value = 0, axis = 3 }, { iid = { true }, p = { 0.2 } })
 s:leave("accel.audio.AutoFeatureExtractor.from_pretrained", "sampling_rate is an option of what it returns: tests/stdlib/audio/transforms_test.lua")
 
+-- ---- transforms ----
+local KWARGS <const> = "tests/stdlib/audio/transforms_test.lua"
+local long = accel.sin(accel.arange(0, 64) * 0.3):view { 1, 64 }
+local function transform(name, base, input, values, more)
+  local all = { base = base, values = values, run = function(call)
+    accel.manual_seed(3)
+    return seen(call()(input):abs())
+  end }
+  for key, value in pairs(more or {}) do all[key] = value end
+  all.elsewhere = { wkwargs = KWARGS, melkwargs = KWARGS } -- a table at the last place holds options
+  s:recipe("accel.audio.transforms." .. name, all)
+end
+local function frames(more)
+  local all = { n_fft = { 16 }, win_length = { 6 }, hop_length = { 2 }, pad = { 3 }, window_fn = { accel.hamming_window }, power = { 1 },
+    normalized = { true, "frame_length" }, center = { false }, pad_mode = { "constant" } }
+  for key, value in pairs(more) do all[key] = value end
+  return all
+end
+transform("Resample", function() return { orig_freq = 3, new_freq = 2 } end, long, { orig_freq = { 4 }, new_freq = { 1 },
+  lowpass_filter_width = { 3 }, rolloff = { 0.5 }, resampling_method = { "sinc_interp_kaiser" }, beta = { 2.0 } },
+  { with = { beta = { resampling_method = "sinc_interp_kaiser" } } })
+transform("Spectrogram", function() return { n_fft = 8 } end, long, frames { onesided = { false } })
+transform("MelScale", function() return { n_mels = 4, n_stft = 9, sample_rate = 8000 } end, accel.rand(9, 3), { n_mels = { 3 },
+  sample_rate = { 6000 }, f_min = { 500.0 }, f_max = { 2000.0 }, n_stft = { 5 }, norm = { "slaney" }, mel_scale = { "slaney" } },
+  { raises = { n_stft = "matmul" } })
+transform("MelSpectrogram", function() return { n_fft = 32, n_mels = 3 } end, long, frames { sample_rate = { 8000 }, f_min = { 1000.0 },
+  f_max = { 4000.0 }, n_mels = { 2 }, norm = { "slaney" }, mel_scale = { "slaney" }, onesided = { false } },
+  { raises = { onesided = "matmul" } })
+transform("AmplitudeToDB", function() return {} end, long:abs() + 0.1, { stype = { "magnitude" }, top_db = { 3.0 } })
+transform("MFCC", function() return { n_mfcc = 3 } end, accel.rand(1, 500), { sample_rate = { 8000 }, n_mfcc = { 2 }, dct_type = { 3 },
+  norm = { "none" }, log_mels = { true } }, { raises = { dct_type = "type 2 is supported", norm = "norm" } })
+transform("FrequencyMasking", function() return { freq_mask_param = 6 } end, accel.ones(2, 2, 8, 8), { freq_mask_param = { 2 },
+  iid_masks = { true } })
+transform("TimeMasking", function() return { time_mask_param = 6 } end, accel.ones(2, 2, 8, 8), { time_mask_param = { 2 }, iid_masks = { true },
+  p = { 0.2 } })
+
 s:finish()

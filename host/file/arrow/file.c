@@ -101,8 +101,9 @@ static ac_status read_message(aci_arrow *f, uint64_t at, aci_flat *flat, aci_arr
   }
   if (n == 0) return AC_OK;
   if (n < 0 || (uint64_t)n > f->n - at)
-    return AC_FAIL(e, PARSE, "not a table of Arrow, or cut off: metadata of %d bytes at byte %llu",
-                   n, (unsigned long long)at);
+    return AC_FAIL(e, PARSE,
+                   "not an Arrow or Parquet file, or cut off: metadata of %d bytes at byte %llu", n,
+                   (unsigned long long)at);
   *flat = (aci_flat){f->p + at, (size_t)n, false};
   const aci_flat_table root = aci_flat_root(flat);
   const int64_t body = aci_flat_int(&root, 3, 8, 0);

@@ -16,9 +16,8 @@ typedef struct extra {
 
 static ac_status fault(const aci_tar *t, ac_err *e, const char *what) {
   char shown[ACI_PATH_SHOWN];
-  return AC_FAIL(e, PARSE, "%s: %s, before byte %llu of the archive",
-                 aci_path_shown(aci_content_path(t->content), shown), what,
-                 (unsigned long long)aci_content_at(t->content));
+  return AC_FAIL(e, PARSE, "%s: byte %llu: %s", aci_path_shown(aci_content_path(t->content), shown),
+                 (unsigned long long)aci_content_at(t->content), what);
 }
 
 ac_status aci_tar_open(const char *path, aci_tar *t, ac_err *e) {

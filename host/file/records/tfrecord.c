@@ -9,8 +9,8 @@
 
 static ac_status fault(const aci_content *s, ac_err *e, const char *what) {
   char shown[ACI_PATH_SHOWN];
-  return AC_FAIL(e, PARSE, "%s: %s, before byte %llu", aci_path_shown(aci_content_path(s), shown),
-                 what, (unsigned long long)aci_content_at(s));
+  return AC_FAIL(e, PARSE, "%s: byte %llu: %s", aci_path_shown(aci_content_path(s), shown),
+                 (unsigned long long)aci_content_at(s), what);
 }
 
 ac_status aci_tfrecord_next(aci_content *s, uint64_t *length, bool *ended, ac_err *e) {
@@ -27,8 +27,8 @@ ac_status aci_tfrecord_next(aci_content *s, uint64_t *length, bool *ended, ac_er
   memcpy(length, head, 8);
   memcpy(&crc, head + 8, 4);
   if (aci_crc32c_mask(aci_crc32c(0, head, 8)) != crc)
-    return fault(s, e,
-                 "the checksum of a record's length is wrong: it is damaged, or no TFRecord file");
+    return fault(
+        s, e, "the checksum of a record's length is wrong: it is damaged or not a TFRecord file");
   if (*length > (uint64_t)1 << 40 ||
       (aci_content_codec(s) == NULL && *length > aci_content_size(s) - aci_content_at(s)))
     return fault(s, e, "a record is longer than the rest of the file; copy the file again");

@@ -138,7 +138,7 @@ ac_status aci_sndfile_open(ac_sound *s, ac_err *e) {
   AC_TRY(load(&d->lib, e));
   d->file = d->lib.open_virtual(&io, SFM_READ, &info, s);
   if (d->file == NULL)
-    return aci_sound_fault(s, "sound that libsndfile reads", e, "%s", d->lib.strerror(NULL));
+    return aci_sound_fault(s, "sound file", e, "libsndfile: %s", d->lib.strerror(NULL));
   describe(s, &info);
   return AC_OK;
 }
@@ -229,8 +229,8 @@ ac_status aci_sndfile_encode(const ac_tensor *t, int64_t rate, const char *forma
   info.format = format_of(format, encoding, bits);
   if (info.format == 0)
     return AC_FAIL(e, INVALID,
-                   "save: no format '%s' with encoding %s and %d bits; use wav, flac, "
-                   "ogg, mp3, aiff or au",
+                   "save: format '%s' has no encoding %s of %d bits; leave out encoding and "
+                   "bits_per_sample, or use wav",
                    format, encoding != NULL ? encoding : "(default)", bits);
   sink o = {0};
   SNDFILE *file = lib.open_virtual(&io, SFM_WRITE, &info, &o);

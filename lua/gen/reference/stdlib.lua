@@ -27,8 +27,15 @@ local function lines_of(path)
 end
 
 -- ---- comments ----
+-- Whether an annotation ends inside the braces of a type, so that the next line belongs to it.
+local function unclosed(annotation)
+  local _, opened = annotation:gsub("{", "")
+  local _, closed = annotation:gsub("}", "")
+  return opened > closed
+end
+
 -- A block of comment lines sorted out: {text = {...}, examples = {...}, annotations = {...}}. An example extends to the
--- line with its arrow, an annotation over the indented lines below it. Both keep their lines.
+-- line with its arrow, an annotation over the indented lines below it. Both keep their lines. A type in braces is one line.
 local function sort_out(lines)
   local doc = { text = {}, examples = {}, annotations = {} }
   local open, annotated = nil, false -- column of the continuing example, and whether an annotation may continue
@@ -45,6 +52,8 @@ local function sort_out(lines)
       doc.examples[n] = example or doc.examples[n] .. "\n" .. set_in .. rest
       annotated = false
       if doc.examples[n]:find("-->", 1, true) then open = nil end
+    elseif annotated and unclosed(doc.annotations[#doc.annotations]) then
+      doc.annotations[#doc.annotations] = doc.annotations[#doc.annotations] .. " " .. rest
     elseif annotated and #indent >= 2 then
       doc.annotations[#doc.annotations] = doc.annotations[#doc.annotations] .. "\n" .. indent:sub(2) .. rest
     else
@@ -162,11 +171,11 @@ local function names_of(t)
   return list
 end
 
-local function is_module(t)
+local function is_module(t, isclass)
   local meta = getmetatable(t)
   if type(meta) == "table" and rawget(meta, "__names") then return true end
   for _, v in next, t do
-    if type(v) == "function" then return true end
+    if type(v) == "function" or isclass(v) then return true end
   end
   return false
 end
@@ -264,7 +273,7 @@ function M.entries(accel, root, module)
           entries[#entries + 1] = doc
         end
         seen[value] = true
-      elseif type(value) == "table" and not seen[value] and is_module(value) then
+      elseif type(value) == "table" and not seen[value] and is_module(value, class.isclass) then
         seen[value] = true
         add_module(full, t, value)
         walk(full, value)

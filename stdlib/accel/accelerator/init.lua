@@ -56,7 +56,7 @@ local home = {
   disable_fsdp_ram_efficient_loading = "accel.shard.efficient_loading",
   TensorBoardTracker = "accel.track.tensorboard", MLflowTracker = "accel.track.mlflow", TrackioTracker = "accel.track.trackio",
   ClearMLTracker = "accel.track.clearml", CometMLTracker = "accel.track.comet_ml", DVCLiveTracker = "accel.track.dvclive",
-  WandBTracker = "accel.track.by_events", AimTracker = "accel.track.by_events", SwanLabTracker = "accel.track.by_events",
+  WandBTracker = "accel.track.wandb", AimTracker = "accel.track.by_events", SwanLabTracker = "accel.track.by_events",
   register_tracker_class = "accel.track.general_tracker", load_checkpoint_in_model = "load_checkpoint",
   prepare_data_loader = "standalone", wait_for_everyone = "standalone", extract_model_from_parallel = "standalone",
   save = "standalone", load = "standalone", is_torch_tensor = "standalone", recursive_getattr = "standalone",

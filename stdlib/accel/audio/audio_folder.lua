@@ -34,9 +34,9 @@ function AudioFolder:init(root, opts)
   self.maker = "accel.audio.audio_folder:make"
 end
 
---- The sound in a file.
+--- The samples in a file.
 ---@param path string
----@return accel.Tensor
+---@return accel.Tensor f32 [channels, frames]
 function AudioFolder:load(path)
   local samples, rate = io_.load(path, { num_frames = self.num_frames })
   if not samples then raise("AudioFolder: %s", rate) end

@@ -1,4 +1,4 @@
---- Feature extractors of speech models, from the preprocessor_config.json beside their weights: Whisper's log-mel spectrograms and
+--- Feature extractors of speech models, from the preprocessor_config.json next to their weights: Whisper's log-mel spectrograms and
 --- Wav2Vec2's normalised samples.
 ---
 ---   local extractor = accel.audio.AutoFeatureExtractor.from_pretrained "whisper-tiny"        -- a folder

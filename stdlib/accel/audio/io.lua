@@ -13,11 +13,14 @@ local writer = require "accel.util.writer"
 
 local M = {}
 
+local FORMATS <const> = { "wav", "flac", "ogg", "mp3", "aiff", "au", "caf" }
+local ENCODINGS <const> = { "PCM_S", "PCM_U", "PCM_F", "ULAW", "ALAW", "FLAC", "VORBIS", "OPUS", "MP3" }
+
 local function request(who, opts, ...)
   local o = options(who, opts, { frame_offset = 0, num_frames = -1, normalize = true, channels_first = true, format = options.none }, ...)
   check.count(who, "frame_offset", o.frame_offset)
   check.integer(who, "num_frames", o.num_frames, -1)
-  if o.format ~= nil then check.word(who, "format", o.format, { "wav", "flac", "ogg", "mp3", "aiff", "au", "caf" }) end
+  if o.format ~= nil then check.word(who, "format", o.format, FORMATS) end
   return o
 end
 
@@ -90,9 +93,12 @@ function M.save(path, src, sample_rate, opts, ...)
   end
   local format = o.format or tostring(path):match "%.(%w+)$"
   if not format then raise("save: %s has no extension; give format, e.g. 'wav'", tostring(path)) end
+  format = check.word("save", "format", format:lower(), { "wav", "flac", "ogg", "mp3", "aiff", "au" })
+  if o.encoding ~= nil then check.word("save", "encoding", o.encoding, ENCODINGS) end
+  check.positive("save", "sample_rate", sample_rate)
   local t = o.channels_first and src or src:transpose(1, 2)
   if t.dtype == "f64" or t.dtype == "f16" or t.dtype == "bf16" then t = t:to "f32" end
-  local bytes = core.encode(t:detach():to "cpu":contiguous(), sample_rate, format:lower(), o.encoding, o.bits_per_sample)
+  local bytes = core.encode(t:detach():to "cpu":contiguous(), sample_rate, format, o.encoding, o.bits_per_sample)
   return writer.file(path, bytes)
 end
 

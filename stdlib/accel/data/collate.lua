@@ -49,8 +49,8 @@ local function entries(samples, path, rules, depth)
     if m < n then
       for key in ordered.iterate(first) do
         if sample[key] == nil then
-          raise("collate: sample %d has no entry '%s', sample %d has%s", number(samples, i), tostring(key),
-            number(samples, 1), at(path))
+          raise("collate: sample %d has no entry '%s', sample %d has%s; %s", number(samples, i), tostring(key), number(samples, 1), at(path),
+            math.type(key) and "PadCollate pads lists of unequal lengths" or "fill it in by map, or use a collate_fn")
         end
       end
     end

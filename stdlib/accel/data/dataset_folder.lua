@@ -4,7 +4,7 @@
 ---   local set = accel.data.DatasetFolder("root", { extensions = { "txt" } })
 ---   set:get(1)                                      -- { path of a file, number of its class, from 0 }
 ---
---- Classes and files are sorted by their bytes. Folders inside a class count, hidden files as well, and other extensions are left out.
+--- Classes and files are sorted by the bytes of their names. Files in deeper folders and hidden files count. Files with other extensions do not.
 local accel = require "accel"
 local check = require "accel.util.check"
 local Dataset = require "accel.data.dataset"

@@ -1,4 +1,4 @@
---- accel.data: data sets, samplers, collation and the loader, loaded on first use.
+--- accel.data: data sets, samplers, collation and the loader, loaded on first use. The guide data shows which class reads which file.
 return require "accel.util.lazy" ("accel.data", {
   Dataset = "dataset", IterableDataset = "iterable_dataset", TensorDataset = "tensor_dataset",
   ListDataset = "list_dataset", TokenFile = "token_file", IndexedDataset = "indexed_dataset", IndexedDatasetBuilder = "indexed_dataset",

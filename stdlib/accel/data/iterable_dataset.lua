@@ -32,6 +32,12 @@ function IterableDataset:iterate(epoch, seed) -- luacheck: ignore
   raise("%s does not define iterate", getmetatable(self).__name)
 end
 
+--- #stream: len() if the class defines it. The length of other streams is unknown.
+function IterableDataset.__len(self)
+  if self.len then return self:len() end
+  raise("%s: a stream has no known length; count its samples in a loop", getmetatable(self).__name)
+end
+
 local function derived(...) return require("accel.data.iterable_views").derived(...) end
 
 --- fn(sample, i) in place of every sample. Pass it by its name, "my.module:fn", to use it in workers of a loader as

@@ -18,7 +18,7 @@ local MOST <const> = 1 << 30 -- bytes of a file
 ---@param opts? table
 ---  field string: the field of the top object that holds the list (default: the value itself)
 ---  columns string[]: the names that samples keep (default: all)
----  nulls boolean = false: null is accel.json.null in objects, too
+---  nulls boolean = false: keep null in objects, as accel.json.null
 function JSON:init(path, opts)
   local o = options("JSON", opts, { field = options.none, columns = options.none, nulls = false })
   if type(path) ~= "string" then raise("JSON: path must be a string, got %s", check.shown(path)) end

@@ -81,7 +81,7 @@ end
 ---@param paths string|string[] with braces and patterns: "part-{0..9}.jsonl", "data/*.jsonl"
 ---@param opts? table
 ---  columns string[]: the names that samples keep (default: all)
----  nulls boolean = false: null is accel.json.null in objects, too
+---  nulls boolean = false: keep null in objects, as accel.json.null
 ---  ordered boolean = false: objects keep the order of the text
 function JSONL:init(paths, opts)
   local o = options("JSONL", opts, JSONL.SHARD_OPTIONS)
@@ -170,6 +170,10 @@ end
 
 function Shard:close() self.stream:close() end
 
-function JSONL.open_shard(path, o) return Shard(path, o) end
+--- One file of a stream, for data.ShardStream.
+---@param path string
+---@param o table options of the stream
+---@return table shard with next and close
+function JSONL._open_shard(path, o) return Shard(path, o) end
 
 return JSONL

@@ -1,6 +1,6 @@
 --- data.ShardStream(format, paths, options): samples of many files in order, as a stream: JSON Lines, Parquet, Arrow, WebDataset,
---- TFRecord. The order depends on (seed, epoch) alone: not on ranks, and for a given number of workers not on anything else, so a pass
---- that is resumed continues with the exact sample.
+--- TFRecord. The order depends only on the seed, the epoch and the number of workers, not on ranks. A resumed pass continues with the
+--- exact sample.
 ---
 --- Workers of a loader share the work: whole files in turn if there are at least as many files as workers, otherwise samples in turn.
 --- Ranks of a prepared loader read all files and keep their own samples, which makes the order the same for any number of ranks. With
@@ -13,7 +13,8 @@ local Random = require "accel.util.random"
 local shard_paths = require "accel.data.shard_paths"
 local worker_info = require "accel.data.worker_info"
 
--- format -> module with open_shard(path, options) -> next(skip) -> sample or true if it was skipped, nil at the end; close()
+-- format -> module with _open_shard(path, options) -> next(skip) -> sample or true if it was skipped, nil at the end; close()
+local WHO <const> = { jsonl = "JSONL.stream", parquet = "Parquet.stream", arrow = "Arrow.stream", webdataset = "WebDataset", tfrecord = "TFRecord" }
 local FORMATS <const> = {
   jsonl = "accel.data.jsonl", parquet = "accel.data.table_dataset", arrow = "accel.data.table_dataset",
   webdataset = "accel.data.webdataset", tfrecord = "accel.data.tfrecord",
@@ -32,7 +33,7 @@ local ShardStream = IterableDataset:extend("accel.data.ShardStream")
 ---  shuffle_shards boolean = false: the files in another order in every epoch
 ---  native_shards boolean = false: each rank of a prepared loader reads only its own files
 function ShardStream:init(format, paths, opts)
-  local who = "ShardStream"
+  local who = WHO[format] or "ShardStream"
   local module = FORMATS[format]
   if not module then raise("%s: format must be jsonl, parquet, arrow, webdataset or tfrecord, got %s", who, check.shown(format)) end
   local declared = { shuffle_shards = false, native_shards = false }
@@ -68,7 +69,7 @@ function ShardStream:iterate(epoch, seed)
   local order, info = order_of(self, epoch or 0, seed or 0), worker_info.get_worker_info()
   local n, id = info and info.num_workers or 1, info and info.id or 0
   local by_file = #order >= n
-  local open_shard = require(FORMATS[self.format]).open_shard
+  local open_shard = require(FORMATS[self.format])._open_shard
   local file, at, k = nil, by_file and id + 1 or 1, -1
   local closing = setmetatable({}, { __close = function()
     if file then file:close() end

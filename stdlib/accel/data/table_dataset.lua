@@ -155,7 +155,11 @@ end
 
 function Shard:close() self.t:close() end
 
-function TableDataset.open_shard(path, o) return Shard(path, o) end
+--- One file of a stream, for data.ShardStream.
+---@param path string
+---@param o table options of the stream
+---@return table shard with next and close
+function TableDataset._open_shard(path, o) return Shard(path, o) end
 
 --- A stream of the rows, which holds one row group or batch at a time: data.ShardStream.
 function TableDataset._streamed(format, paths, opts) return require "accel.data.shard_stream"(format, paths, opts) end

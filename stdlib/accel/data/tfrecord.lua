@@ -34,7 +34,11 @@ end
 
 function Shard:close() self.file:close() end
 
-function TFRecord.open_shard(path, o) return Shard(path, o) end
+--- One file of a stream, for data.ShardStream.
+---@param path string
+---@param o table options of the stream
+---@return table shard with next and close
+function TFRecord._open_shard(path, o) return Shard(path, o) end
 
 ---@param paths string|string[] with braces and patterns: "train-*.tfrecord"
 ---@param opts? table

@@ -96,7 +96,11 @@ end
 
 function Shard:close() self.tar:close() end
 
-function WebDataset.open_shard(path, o) return Shard(path, o) end
+--- One file of a stream, for data.ShardStream.
+---@param path string
+---@param o table options of the stream
+---@return table shard with next and close
+function WebDataset._open_shard(path, o) return Shard(path, o) end
 
 ---@param paths string|string[] with braces and patterns: "train-{000..099}.tar"
 ---@param opts? table

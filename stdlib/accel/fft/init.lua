@@ -1,8 +1,7 @@
 --- accel.fft: discrete Fourier transforms with PyTorch's names, arguments and norms, of any length, in f32, f64, c64 and c128. Dims
 --- count from 1, negative ones from the end. Arguments go by position or in one table. Integers are transformed as f32.
 ---
---- norm scales: "backward" divides inverse transforms by n, "forward" the others, "ortho" each by the root of n. fft/frequencies.lua has the
---- functions around transforms.
+--- norm: "backward" divides inverse transforms by n, "forward" divides the others by n, "ortho" divides each by the root of n.
 local accel = require "accel"
 local arguments = require "accel.util.arguments"
 local check = require "accel.util.check"

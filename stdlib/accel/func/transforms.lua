@@ -92,9 +92,10 @@ local function grad_and_value(who, fn, o, args)
   end)
 end
 
---- The function of fn's gradient. fn returns one number as a tensor without dims; with has_aux = true also a second value, which the
---- gradient's function returns after it. argnums: the argument to differentiate by (from 1), or a list of them, for a list of gradients. An
---- argument may be a table of tensors, and its gradient has the same form.
+--- A function that returns the gradient of fn. fn must return a tensor without dims. An argument may be a table of tensors, and its gradient has
+--- the same form.
+--- - argnums: the argument to differentiate by, from 1, or a list of them for a list of gradients
+--- - has_aux: fn returns a second value, which comes after the gradient
 --- example: accel.func.grad(function(x) return (x ^ 3):sum() end)(accel.tensor { 1.0, 2.0 }) --> { 3, 12 }
 ---@param fn function
 ---@param ... any argnums = 1, has_aux = false, or a table of them
@@ -204,8 +205,8 @@ local function jacobian(who, fn, o, compute)
   end
 end
 
---- The function of fn's Jacobian, row by row (reverse mode): shape of the result, then of the argument. For several results or tables the
---- form of the result, with the form of the arguments inside. For fewer results than arguments.
+--- A function that returns the Jacobian of fn, computed row by row (reverse mode). Its shape is the result's, then the argument's. If there are
+--- several results, or tables, it has the form of the result, with the form of the arguments inside. Use it if fn has fewer results than arguments.
 --- example: accel.func.jacrev(function(x) return x * x end)(accel.tensor { 1.0, 2.0 }) --> { { 2, 0 }, { 0, 4 } }
 ---@param fn function
 ---@param ... any argnums = 1, has_aux = false, chunk_size (no effect: one row at a time), or a table of them
@@ -219,8 +220,8 @@ function M.jacrev(fn, ...)
   return jacobian("jacrev", fn, o, rows)
 end
 
---- The function of fn's Jacobian, column by column, in the form of jacrev's. A column is made of two backwards instead of a forward mode,
---- so that fn's operations need second derivatives. For fewer arguments than results.
+--- A function that returns the Jacobian of fn, computed column by column, in the form of jacrev's. Each column takes two backward passes instead
+--- of a forward mode, so the operations of fn need second derivatives. Use it if fn has fewer arguments than results.
 --- example: accel.func.jacfwd(function(x) return x * x end)(accel.tensor { 1.0, 2.0 }) --> { { 2, 0 }, { 0, 4 } }
 ---@param fn function
 ---@param ... any argnums = 1, has_aux = false, randomness = "error" (no effect: fn runs once), or a table of them
@@ -259,8 +260,9 @@ local function all(n)
   return list
 end
 
---- fn's result at these arguments, and the function of its products with vectors: v -> v' J, for v in the form of the result, a value for each
---- argument. With a last table { has_aux = true } fn returns a second value, which comes third. The function can be called again.
+--- The result of fn at these arguments, and a function v -> v' J: the products of a vector with the Jacobian. v has the form of the result, and
+--- the function returns one value for each argument. You can call it again. With a last table { has_aux = true }, fn returns a second value,
+--- which comes third.
 --- example: local y, pull = accel.func.vjp(function(x) return x * x end, accel.tensor { 1.0, 2.0 })
 ---   return y, pull(accel.ones(2)) --> { 1, 4 }, { 2, 4 }
 ---@param fn function
@@ -304,9 +306,10 @@ local function tangents_of(who, list, tangents)
   return v
 end
 
---- fn's result at a list of arguments, and J v for a list of tangents in their form: the change of the result when they move by v. It is made of
---- two backwards, so that fn's operations need second derivatives. has_aux: fn returns a second value, which comes third. strict: a result that
---- does not depend on the arguments is an error instead of zeros.
+--- The result of fn at a list of arguments, and J v: how the result changes if the arguments move along the list of tangents v. It takes two
+--- backward passes, so the operations of fn need second derivatives.
+--- - has_aux: fn returns a second value, which comes third
+--- - strict: raise if a result does not depend on the arguments, instead of zeros
 --- example: return accel.func.jvp(function(x) return x * x end, { accel.tensor { 1.0, 2.0 } }, { accel.ones(2) }) --> { 1, 4 }, { 2, 4 }
 ---@param fn function
 ---@param primals table
@@ -333,7 +336,7 @@ function M.jvp(fn, primals, tangents, ...)
   end)
 end
 
---- fn's result at these arguments, and the function v -> J v, which runs fn no more: for many products at one point.
+--- The result of fn at these arguments, and a function v -> J v for many products at this point. It does not run fn again.
 --- example: local y, push = accel.func.linearize(function(x) return x * x end, accel.tensor { 1.0, 2.0 })
 ---   return push(accel.ones(2)), push(accel.tensor { 0.0, 1.0 }) --> { 2, 4 }, { 0, 4 }
 ---@param fn function

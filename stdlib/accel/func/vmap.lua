@@ -54,12 +54,13 @@ local function same_state(a, b)
   return true
 end
 
---- fn for a batch: fn is called once for each position of the mapped dims, and its results are stacked. Results and gradients are those
---- of a loop over the batch, and so is the time. For speed write fn for batches. Any function can be mapped, with control flow by value and
---- item(). Options, by position or in a table: in_dims, the mapped dim of each argument (one number for all of them, or a list with
---- false for an argument that stays whole; in the form of the argument if it is a table); out_dims, the place of the batch in each result;
---- randomness: "error" refuses random numbers in fn, "different" draws them for each sample, "same" once for all; chunk_size has no effect,
---- because one sample is computed at a time.
+--- A function that calls fn once for each position of the mapped dims and stacks the results. Results, gradients and time are those of a loop
+--- over the batch, so any function works, with conditions and item(). For speed, write fn for batches.
+--- - in_dims: the mapped dim of each argument: one number for all, or a list with false for an argument that stays whole. For an argument that
+---   is a table, a table of the same form
+--- - out_dims: the dim of the batch in each result
+--- - randomness: "error" refuses random numbers in fn, "different" draws them for each sample, "same" once for all
+--- - chunk_size: no effect, because one sample is computed at a time
 --- example: accel.func.vmap(accel.dot)(accel.tensor { { 1.0, 2.0 }, { 3.0, 4.0 } }, accel.ones(2, 2)) --> { 3, 7 }
 --- example: accel.func.vmap(accel.mul, { in_dims = { 1, false } })(accel.tensor { 1.0, 2.0 }, 10) --> { 10, 20 }
 ---@param fn function

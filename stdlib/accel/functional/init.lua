@@ -1,5 +1,5 @@
---- accel.functional: functions of PyTorch that are made of several ops. Each is also accel.NAME, and a method of tensors where
---- PyTorch has one. Both are found here on first use, so that a start reads none of the files.
+--- accel.functional: functions of PyTorch that are made of several ops. You can also call each as accel.NAME, and as a method of tensors
+--- if PyTorch has that method. They are loaded on first use.
 local home <const> = {
   -- joining and cutting
   atleast_1d = "stack", atleast_2d = "stack", atleast_3d = "stack", column_stack = "stack", dstack = "stack",

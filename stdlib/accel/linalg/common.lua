@@ -54,6 +54,14 @@ function M.succeed(who, info, text)
   raise("%s: %s %s", who, which, text:format(values[at]))
 end
 
+--- Raises for integers and complex numbers: the kernels of factorisations take real floats.
+---@param who string
+---@param x accel.Tensor
+function M.real(who, x)
+  if x:is_floating_point() then return end
+  raise("%s: expected a real float tensor, got %s%s", who, x.dtype, x:is_complex() and "" or '; convert it by x:to "f32"')
+end
+
 M.singular = "is singular: element %d of the diagonal of U is zero; use linalg.lstsq or linalg.pinv for such matrices"
 M.indefinite = "is not positive definite: its leading block of order %d has no factor; use linalg.cholesky_ex to look at each matrix"
 

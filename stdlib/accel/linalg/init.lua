@@ -1,6 +1,6 @@
 --- accel.linalg: linear algebra with PyTorch's names, for matrices and batches of them, with gradients of both orders. Everything
---- is computed in f64 and rounded to the tensors' dtype. svd and eigh use LAPACK from 17 rows on if the system has it (`accel-run
---- env`). Complex results (eig) are not there. On CUDA, factorisations run on the host on copies.
+--- is computed in f64 and rounded to the tensors' dtype. svd and eigh use LAPACK for matrices of 17 rows and more, if `accel-run
+--- env` lists it. Matrices must be real, and eig is missing. Factorisations of CUDA tensors run on the host, on copies.
 local home = {}
 for file, names in next, {
   factors = "cholesky cholesky_ex lu lu_factor lu_factor_ex lu_solve qr householder_product eigh eigvalsh svd svdvals polar matrix_sqrth",

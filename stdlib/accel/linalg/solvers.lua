@@ -28,6 +28,8 @@ local parse_lstsq = arguments("linalg.lstsq", { "rcond", any = true }, { "driver
 local function solved(who, A, B, left)
   matrix(who, "A", A, true)
   common.tensor(who, "B", B)
+  common.real(who, A)
+  common.real(who, B)
   local vector = B.ndim == 1
   if B.ndim == A.ndim - 1 then
     vector = tensors.same_sizes(B.shape, table.move(A.shape, 1, A.ndim - 1, 1, {}))
@@ -35,6 +37,9 @@ local function solved(who, A, B, left)
   if vector and not left then raise("%s: left must be true if B is a vector or a batch of them", who) end
   if vector then B = B:unsqueeze(-1) end
   if not left then A, B = mT(A), mT(B) end
+  if B.ndim < 2 or B.shape[B.ndim - 1] ~= A.shape[A.ndim] then
+    raise("%s: A is of size %d and does not fit B of shape %s", who, A.shape[A.ndim], tensors.shape_string(vector and B:squeeze(-1) or B))
+  end
   local X, info = accel.solve_ex(A, B)
   if not left then X = mT(X) end
   return vector and X:squeeze(-1) or X, info
@@ -84,7 +89,7 @@ end
 ---@return accel.Tensor
 function M.inv(A, ...)
   check.surplus("linalg.inv", ...)
-  matrix("linalg.inv", "A", A, true)
+  common.real("linalg.inv", matrix("linalg.inv", "A", A, true))
   local X, info = accel.solve_ex(A, common.eye(A, A.shape[A.ndim]))
   common.succeed("linalg.inv", info, common.singular)
   return X
@@ -97,7 +102,7 @@ end
 ---@return accel.Tensor, accel.Tensor
 function M.inv_ex(A, ...)
   local o = parse_inv_ex(...)
-  matrix("linalg.inv_ex", "A", A, true)
+  common.real("linalg.inv_ex", matrix("linalg.inv_ex", "A", A, true))
   local X, info = accel.solve_ex(A, common.eye(A, A.shape[A.ndim]))
   if o.check_errors then common.succeed("linalg.inv_ex", info, common.singular) end
   return X, info
@@ -217,9 +222,9 @@ end
 
 local DRIVERS <const> = { gels = true, gelsy = true, gelsd = true, gelss = true }
 
---- The X that minimises |A X - B|, the shortest one if there are several; then the squared residuals by column (empty for
---- "gelsy", and unless m > n and all ranks are full), the ranks (empty for the driver "gels"), and the singular values (empty unless the driver is
---- "gelsd" or "gelss"). Every driver computes by singular values, so that they differ only in what they return.
+--- The X that minimises |A X - B|, the shortest one if there are several, then squared residuals by column, ranks and singular values. All
+--- drivers compute by singular values and differ only in the results that they leave empty: residuals for "gelsy" (and unless m > n and
+--- all ranks are full), ranks for "gels", singular values unless the driver is "gelsd" or "gelss".
 --- example: return (accel.linalg.lstsq(accel.tensor { { 1.0 }, { 1.0 } }, accel.tensor { { 1.0 }, { 3.0 } })) --> { { 2 } }
 ---@param A accel.Tensor (..., m, n)
 ---@param B accel.Tensor (..., m, k), or (..., m)

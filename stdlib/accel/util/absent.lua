@@ -99,7 +99,7 @@ local ROWS <const> = {
     "AutoConfig" },
   { false, "accel.text.Tokenizer.from_pretrained(dir) reads tokenizers", "AutoTokenizer" },
   { false, "`accel-run help Accelerator` shows the loop", "Trainer TrainingArguments" },
-  { false, "accel.data.CSV, accel.data.IDX and accel.data.TokenFile read files", "load_dataset" },
+  { false, "accel.data.load_dataset reads the folder of a data set, accel.data.Parquet and others read files", "accel.load_dataset" },
   { false, "accel.metrics.load and accel.metrics.glue have the metrics", "evaluate" },
 }
 
@@ -113,7 +113,8 @@ end
 
 -- PyTorch's own names, by namespace: a name may be free in one module and stay out of another.
 local BEFORE <const> = { torch = "accel.", Tensor = "Tensor:", F = "accel.nn.functional.", nn = "accel.nn.", linalg = "accel.linalg.",
-  fft = "accel.fft." }
+  fft = "accel.fft.", func = "accel.func.", vision = "accel.vision.", io = "accel.vision.io.", transforms = "accel.vision.transforms.",
+  sounds = "accel.audio.transforms." }
 for _, row in ipairs(require "accel.util.absent_torch") do
   for space in row[1]:gmatch "%S+" do
     for name in row[3]:gmatch "%S+" do rows[BEFORE[space] .. name] = { false, row[2] } end
@@ -122,7 +123,7 @@ end
 
 -- The row of a name of PyTorch without its namespace, and its full name.
 local function torch_row(name)
-  for _, space in ipairs { "torch", "Tensor", "F", "nn", "linalg", "fft" } do
+  for _, space in ipairs { "torch", "Tensor", "F", "nn", "linalg", "fft", "func", "vision", "io", "transforms", "sounds" } do
     local row = rows[BEFORE[space] .. name]
     if row then return row, BEFORE[space] .. name end
   end

@@ -1,5 +1,5 @@
---- Rows of util/absent.lua for the public names of PyTorch 2.15 that stay out. A row: the namespaces (torch, Tensor, F, nn, linalg, fft);
---- what to use; the names.
+--- Rows of util/absent.lua for the public names of PyTorch 2.15, torchvision and torchaudio that stay out. A row: the namespaces (torch,
+--- Tensor, F, nn, linalg, fft, func, vision, io and transforms of vision, and sounds for audio.transforms); what to use; the names.
 return {
   -- other kinds of tensors
   { "Tensor", "tensors are dense: x:nonzero() gives the positions of the elements that are not 0, x:index_put puts elements",
@@ -52,6 +52,10 @@ return {
   { "torch", "scripts are Lua: there is no other form of them", [[import_ir_module import_ir_module_from_buffer parse_ir parse_schema
       parse_type_comment merge_type_from_type_comment unify_type_list]] },
   { "torch", "`accel-run env` describes this build", "compiled_with_cxx11_abi" },
+  { "torch", 'give the dtype: accel.zeros(2, { dtype = "f64" })', "set_default_dtype get_default_dtype set_default_tensor_type" },
+  { "torch", "accel.models.from_pretrained(dir) reads the folder of a model", "hub" },
+  { "torch", "accel.quantize_4bit, accel.quantize_int8 and accel.quantize_blockwise make quantised tensors",
+    "quantize_per_tensor quantize_per_channel" },
   -- sequences and draws
   { "torch", "accel.arange(start, stop, step) ends before stop, accel.linspace includes it", "range" },
   { "torch", "draw bernoulli_ for each trial and sum", "binomial" },
@@ -90,6 +94,29 @@ return {
   { "torch", "linalg.eigh gives all eigenvalues, linalg.svd all singular ones", "lobpcg" },
   { "torch Tensor", "linalg.cholesky, linalg.matrix_rank, linalg.cond, linalg.lstsq and linalg.eigh; PyTorch raises as well",
     "cholesky matrix_rank cond lstsq eig symeig" },
+  -- torch.func, torchvision and torchaudio
+  { "func", "operations in place need no rewriting; accel.compile(fn) fuses a function", "functionalize debug_unwrap" },
+  { "func", "use nn.GroupNorm, or call model:eval(): statistics of a batch cannot be computed for one sample", "replace_all_batch_norm_modules_" },
+  { "vision", "accel.vision.ImageFolder reads a folder of pictures, accel.data.IDX MNIST's files", "datasets" },
+  { "vision", "accel.models has ResNet, ConvNeXt, ViT, Swin and others with Hugging Face's weights", "models" },
+  { "io", "accel.vision.io.decode_image(bytes) finds the format in the content",
+    "decode_png decode_jpeg decode_gif decode_webp decode_avif decode_heic" },
+  { "vision", "accel.vision.io.write_png writes a picture", "utils" },
+  { "vision", "boxes and key points have no operations; nn.functional.grid_sample samples regions", "ops tv_tensors" },
+  { "transforms", "transforms.RandAugment and transforms.TrivialAugmentWide draw operations", "AugMix AutoAugment AutoAugmentPolicy" },
+  { "transforms", "pictures are tensors: accel.vision.io.read_image reads and accel.vision.io.write_png writes them",
+    "PILToTensor ToPILImage ToPureTensor" },
+  { "transforms", 'interpolations are strings: interpolation = "bilinear"', "InterpolationMode" },
+  { "transforms", 'accel.vision.io.read_image(path, "RGB") converts while it reads', "RGB" },
+  { "transforms", "transforms.Lambda(fn) takes a function, transforms.Transform:extend makes a class",
+    [[ClampBoundingBoxes ClampKeyPoints ConvertBoundingBoxFormat ElasticTransform GaussianNoise Identity JPEG LinearTransformation
+      RandomChannelPermutation RandomIoUCrop RandomPhotometricDistort RandomResize RandomShortestSize RandomZoomOut SanitizeBoundingBoxes
+      SanitizeKeyPoints ScaleJitter SetClampingMode UniformTemporalSubsample]] },
+  { "sounds", "accel.audio.functional has mu_law_encoding, mu_law_decoding and preemphasis", "MuLawEncoding MuLawDecoding Preemphasis Deemphasis" },
+  { "sounds", "accel.istft returns from a complex spectrogram to samples", "InverseSpectrogram GriffinLim InverseMelScale" },
+  { "sounds", "multiply the samples", "Vol Fade" },
+  { "sounds", "write a module around accel.stft and accel.audio.functional",
+    "AddNoise ComputeDeltas LFCC Loudness PitchShift SlidingWindowCmn SpecAugment SpectralCentroid Speed SpeedPerturbation TimeStretch Vad" },
   -- nn and nn.functional
   { "F", "checks of arguments are the functions' own", "assert_int_or_pair boolean_dispatch" },
   { "F", "accel.scaled_mm multiplies fp8 matrices, and a loop over groups does groups",

@@ -13,6 +13,10 @@ function M.shown(value)
   local meta = debug.getmetatable(value)
   local name = type(meta) == "table" and rawget(meta, "__name")
   if type(name) ~= "string" then name = kind end
+  if name == "accel.Tensor" then -- a released one has no shape
+    local ok, text = pcall(function() return ("a tensor of shape %s and dtype %s"):format(value.shape, value.dtype) end)
+    if ok then return text end
+  end
   return (name:find "^[AEIOaeio]" and "an " or "a ") .. name
 end
 

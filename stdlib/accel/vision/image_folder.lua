@@ -4,8 +4,8 @@
 ---   local set = accel.vision.ImageFolder("train", { transform = T.Compose { T.RandomResizedCrop(224), T.ToTensor() } })
 ---   local loader = accel.data.DataLoader { dataset = set, batch_size = 32, shuffle = true, num_workers = 2 }
 ---
---- A sample is { picture, number of its class from 0 }. Without a transform, pictures are u8 [3, height, width], also those of
---- 16 bits.
+--- A sample is { picture, number of its class from 0 }. Without a transform, a picture is u8 [3, height, width], even
+--- if the file has 16 bits.
 local folder = require "accel.data.dataset_folder"
 local check = require "accel.util.check"
 local io_ = require "accel.vision.io"
@@ -41,7 +41,7 @@ end
 
 --- The picture in a file.
 ---@param path string
----@return accel.Tensor
+---@return accel.Tensor u8 [channels, height, width]
 function ImageFolder:load(path)
   local picture, message = io_.read_image(path, self.mode, self.read)
   return picture or raise("ImageFolder: %s", message)

@@ -1,4 +1,4 @@
---- Image processors of models, from the preprocessor_config.json beside their weights: the pictures that a ViT, DeiT, CLIP, SigLIP, BiT or
+--- Image processors of models, from the preprocessor_config.json next to their weights: the pictures that a ViT, DeiT, CLIP, SigLIP, BiT or
 --- ConvNeXt expects.
 ---
 ---   local processor = accel.vision.AutoImageProcessor.from_pretrained "vit"        -- a folder

@@ -124,4 +124,4 @@ function M.write_png(input, filename, compression_level)
   return writer.file(filename, encoded("write_png", input, "png", compression_level or 6))
 end
 
-return M
+return require "accel.util.lazy"("accel.vision.io", {}, M)

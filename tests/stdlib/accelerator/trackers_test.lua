@@ -155,4 +155,7 @@ do -- names
   local list = make({ mine, "all" }, { project_dir = "runs" }).log_with
   assert(#list == (store == "" and 6 or 7) and list[1] == mine and list[2] == Another and list[5] == Named)
   says("tracker 'named' needs a directory", make, "all")
+  for _, name in ipairs { "WandBTracker", "AimTracker", "SwanLabTracker", "MLflowTracker" } do
+    assert(accel.util.class.isclass(A[name]), name)
+  end
 end

@@ -84,7 +84,9 @@ assert(part.shape[2] == 2 and part:eq(x:narrow(2, 4999, 2)):all():item())
 assert(audio.load(tmp .. "/a.wav", { frame_offset = 5001 }).shape[2] == 0)
 assert(audio.load(tmp .. "/a.wav", { channels_first = false }).shape[1] == 5000)
 refused("is wav, not flac", audio.load, tmp .. "/a.wav", { format = "flac" })
-refused("no format 'doc'", audio.save, tmp .. "/a.doc", x, 16000)
+refused("save: encoding must be one of PCM_S", audio.save, tmp .. "/a.wav", x, 16000, { encoding = "PCM16" })
+refused("save: sample_rate must be a positive integer, got nil", audio.save, tmp .. "/a.wav", x)
+refused("save: format must be one of wav, flac, ogg, mp3, aiff, au, got 'doc'", audio.save, tmp .. "/a.doc", x, 16000)
 
 local has = false
 for _, library in ipairs(accel.libraries()) do

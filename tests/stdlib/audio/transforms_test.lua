@@ -48,6 +48,15 @@ refused("expected floats", F.resample, accel.arange(8), 2, 1)
 refused("above n_mels", T.MFCC, { n_mfcc = 40, melkwargs = { n_mels = 20 } })
 refused("type 2", T.MFCC, { dct_type = 3 })
 refused("did you mean 'n_mels'", T.MelScale, { nmels = 3 })
+do -- tables of arguments for what a module is made of
+  local sound = accel.rand(1, 64)
+  local plain, other = T.Spectrogram { n_fft = 8 }, T.Spectrogram { n_fft = 8, wkwargs = { periodic = false } }
+  assert(not plain(sound):allclose(other(sound)))
+  local mfcc = T.MFCC { n_mfcc = 2, melkwargs = { n_fft = 16, n_mels = 3, hop_length = 4 } }
+  assert(tostring(mfcc(sound).shape) == "(1, 2, 17)")
+end
+refused("orig_freq must be a positive integer, got 0", T.Resample, 0, 8000)
+refused("freq_mask_param must be", T.FrequencyMasking)
 refused("power", T.AmplitudeToDB, "amplitude")
 
 local dir = assert(os.getenv "ACCEL_TEST_TMP")

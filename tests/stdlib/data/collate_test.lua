@@ -36,7 +36,7 @@ do -- default_collate: nested as deep as it may be
   same(collate { long, long }, "{" .. shown(collate { long, long }):sub(2, -2) .. "}")
   assert(#collate { long, long } == 12 and collate({ long, long })[12]:tolist()[2] == 12)
 
-  fails("sample 2 has no entry 'b', sample 1 has$", collate, { { a = 1, b = 2 }, { a = 1 } })
+  fails("sample 2 has no entry 'b', sample 1 has; fill it in by map", collate, { { a = 1, b = 2 }, { a = 1 } })
   fails("sample 3 has an entry 'b', sample 1 has none$", collate, { { a = 1 }, { a = 1 }, { a = 1, b = 2 } })
   fails("sample 2 has an entry '3', sample 1 has none %(entry 'x%.ids'%)", collate,
     { { x = { ids = { 1, 2 } } }, { x = { ids = { 1, 2, 3 } } } })

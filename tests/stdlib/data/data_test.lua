@@ -74,7 +74,8 @@ do -- the data set may stand before the options
   fails("got a list; wrap it in data.ListDataset%(list%)", data.DataLoader, { 1, 2, 3 })
   fails("got a list; wrap it in data.ListDataset%(list%)", data.DataLoader, { 1, 2, 3 }, { batch_size = 2 })
   fails("got a list; wrap it in data.ListDataset%(list%)", data.DataLoader, { dataset = { 1, 2, 3 } })
-  fails("got an accel.Tensor; wrap it in data.TensorDataset%(t%)", data.DataLoader, accel.ones(3))
+  fails("got a tensor of shape %(3%) and dtype f32; wrap it in data.TensorDataset%(t%)", data.DataLoader, accel.ones(3))
+  fails("a stream has no known length; count its samples in a loop", function() return #data.IterableDataset() end)
   fails("unknown option 'batchsize'; did you mean 'batch_size'", data.DataLoader, set, { batchsize = 2 })
 end
 
@@ -143,7 +144,7 @@ do -- own data sets, collation
   fails("got a list; wrap it in data.ListDataset%(list%)", data.DataLoader, { 1, 2, 3 })
   fails("got a list; wrap it in data.ListDataset%(list%)", data.DataLoader, { 1, 2, 3 }, { batch_size = 2 })
   fails("got a list; wrap it in data.ListDataset%(list%)", data.DataLoader, { dataset = { 1, 2, 3 } })
-  fails("got an accel.Tensor; wrap it in data.TensorDataset%(t%)", data.DataLoader, accel.ones(3))
+  fails("got a tensor of shape %(3%) and dtype f32; wrap it in data.TensorDataset%(t%)", data.DataLoader, accel.ones(3))
   fails("unknown option 'batchsize'; did you mean 'batch_size'", data.DataLoader,
     { dataset = set, batchsize = 2 })
   fails("batch_size must be a positive integer", data.DataLoader, { dataset = set, batch_size = 0 })

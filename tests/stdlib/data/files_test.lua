@@ -73,7 +73,7 @@ do -- IDX: every type, big-endian
   end
   raises("shape %(3, 2, 2%), the second 2 labels", pixels, accel.tensor { 1, 0 })
   raises("one dimension, not shape %(1, 1%)", pixels, accel.ones(1, 1))
-  raises("two paths or two tensors, got an accel.Tensor and 3", pixels, 3)
+  raises("two paths or two tensors, got a tensor of shape .* and 3", pixels, 3)
   raises("scale must not be 0", pixels, accel.tensor { 1, 0, 1 }, { scale = 0 })
   local _, _, code = IDX.read(tmp .. "/none")
   assert(code == "not_found")

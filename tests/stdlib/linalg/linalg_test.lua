@@ -65,6 +65,8 @@ batch[2][1][3][3] = -1
 batch[2][1][1][1], batch[2][1][2][2] = 1, 1
 fails("linalg.cholesky: matrix [2, 1] of the batch is not positive definite: its leading block of order 3", L.cholesky, batch)
 fails("linalg.solve: the matrix is singular", L.solve, accel.zeros(2, 2), accel.ones(2))
+fails("linalg.solve: A is of size 2 and does not fit B of shape (3)", L.solve, accel.ones(2, 2), accel.ones(3))
+fails('linalg.inv: expected a real float tensor, got i64; convert it by x:to "f32"', L.inv, accel.tensor { { 1 } })
 fails("linalg.svd: the input contains NaN", L.svd, accel.full({ 2, 2 }, 0 / 0))
 fails("linalg.det: A must be square, or a batch of square matrices, got shape (2, 3)", L.det, accel.zeros(2, 3))
 fails("upper must be true or false, got nil", L.solve_triangular, accel.eye(2), accel.eye(2))

@@ -15,7 +15,7 @@ end
 -- ---- layers ----
 local linear = nn.Linear(3, 3)
 assert(refused("Linear: unexpected argument 2, a table with 'bias'; forward takes ", linear, x, { bias = false }):find "module_call_test%.lua:")
-refused("Linear: unexpected argument 2, an accel.Tensor; forward takes", linear, x, x)
+refused("Linear: unexpected argument 2, a tensor of shape (", linear, x, x)
 refused("Linear: unexpected argument 3, true; forward takes", linear, x, nil, true)
 refused("ReLU: unexpected argument 2, a table with 'inplace'", nn.ReLU(), x, { inplace = true })
 assert(accel.equal(linear(x, nil, nil), linear(x))) -- nothing is lost with nil

@@ -44,6 +44,12 @@ assert(n > 150, n)
 assert(absent.reason("Tensor", "values") and absent.explain "to_sparse" and absent.explain "torch.seed")
 assert(accel.nn.values == nil and accel.seq == nil and not pcall(function() return accel.seed end))
 
+says("accel.vision.datasets is not in accel; accel.vision.ImageFolder", function() return accel.vision.datasets end)
+says("accel.vision.io.decode_png is not in accel; accel.vision.io.decode_image", function() return accel.vision.io.decode_png end)
+says("accel.audio.transforms.Vol is not in accel; multiply", function() return accel.audio.transforms.Vol end)
+says("accel.vision.transforms.GaussianNoise is not in accel", function() return accel.vision.transforms.GaussianNoise end)
+says("accel.func.functionalize is not in accel", function() return accel.func.functionalize end)
+
 -- scripts may ask for every other name
 assert(accel.no_such_thing == nil and accel.nn.no_such_thing == nil and accel.accelerator.no_such_thing == nil)
 assert(accel.nn[1] == nil and accel.optim[true] == nil)

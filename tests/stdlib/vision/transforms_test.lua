@@ -39,6 +39,9 @@ same(F.pad(u8 { { { 1, 2 } } }, { 2, 0 }, { padding_mode = "symmetric" }), { 2, 
 same(F.pad(u8 { { { 1 } } }, { 1, 0, 0, 0 }, { fill = 7 }), { 7, 1 })
 for _, backend in ipairs { "torchvision", "pil" } do -- counter-clockwise
   same(F.rotate(u8 { { { 1, 2 }, { 3, 4 } } }, 90, { backend = backend }), { 2, 4, 1, 3 })
+  local wide = F.rotate(u8 { { { 1, 2, 3 } } }, 90, { backend = backend, expand = true })
+  size(wide, 3, 1)
+  same(wide, { 3, 2, 1 })
   same(F.affine(u8 { { { 1, 2, 3 } } }, 0, { 1, 0 }, 1, 0, { backend = backend, fill = 9 }), { 9, 1, 2 })
 end
 same(F.adjust_brightness(u8 { { { 100, 200 } } }, 1.5), { 150, 255 })
@@ -83,6 +86,8 @@ same(cut[2]:sum(2), { 1, 1, 1, 1 })
 -- misuse
 refused("unknown option 'antialiased'; did you mean 'antialias'?", T.Resize, 4, { antialiased = true })
 refused("interpolation must be one of", F.resize, photo, 4, { interpolation = "cubic" })
+refused("Resize: size must be a positive integer, got '224'", T.Resize, "224")
+refused("mean must be one number, or a list of 3 for 3 channels", F.normalize, accel.zeros(3, 1, 1), { 1, 2 }, 1)
 refused("backend = 'pil' needs a u8 picture", F.rotate, accel.zeros(1, 2, 2), 3, { backend = "pil" })
 refused("RandomCrop: size 30 x 30 is larger than the picture, 24 x 36", T.RandomCrop(30), photo)
 size(T.RandomCrop(30, { pad_if_needed = true })(photo), 30, 30)

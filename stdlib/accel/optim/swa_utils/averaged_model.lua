@@ -9,8 +9,8 @@ local divided = require "accel.nn.divided"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
---- An average of a model. update_parameters(model) after each step (or epoch) takes the model's parameters into it; the first time it copies
---- them. Call the average as the model itself. Its state has PyTorch's names: `module.NAME` and `n_averaged`.
+--- An average of a model over training. Call update_parameters(model) after each step or epoch. The first call copies the parameters, later
+--- ones average them. You can call the average as the model itself. Its state has PyTorch's names: `module.NAME` and `n_averaged`.
 ---
 --- If the parameters are sharded (FullyShardedDataParallel, ZeRO), each rank averages its own parts, so that the average takes the memory of one
 --- copy over all ranks. There is no second model then: a call puts the averages into the model for as long as it runs, without gradients. exchange()

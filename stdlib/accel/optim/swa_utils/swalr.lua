@@ -6,7 +6,7 @@ local per_group = require "accel.optim.lr_scheduler.per_group"
 local recording = require "accel.util.recording"
 
 --- SWALR(optimizer, swa_lr, anneal_epochs = 10, anneal_strategy = "cos"): from the rate that the optimizer has to swa_lr (one, or one per group)
---- in anneal_epochs steps, along half a cosine or a line ("linear"), then constant. Begin to step it in the place of the other schedule.
+--- in anneal_epochs steps, along half a cosine or a line ("linear"), then constant. When averaging begins, step it instead of the other schedule.
 --- example: local o = accel.optim.SGD(accel.ones(1), { lr = 1 }) local s = accel.optim.swa_utils.SWALR(o, 0.5, { anneal_epochs = 1 })
 ---   o:step() s:step() return o.param_groups[1].lr --> 0.5
 ---@class accel.optim.swa_utils.SWALR : accel.optim.LRScheduler

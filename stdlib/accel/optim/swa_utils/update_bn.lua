@@ -23,9 +23,9 @@ local function batches(loader)
   end
 end
 
---- Makes the running means and variances of the BatchNorm layers those of one pass over a loader, with the weights that the model has now: a
---- plain mean over batches. For averaged models, whose layers have seen no batch. The loader gives inputs, or batches whose first entry is the input.
---- The mode of the model (train or eval) stays.
+--- Computes the running means and variances of all BatchNorm layers anew, from one pass over a loader with the present weights: a plain mean over
+--- batches. Averaged models need it, because their layers have seen no batch. The loader returns inputs, or batches whose first entry is the
+--- input. The model stays in its mode, train or eval.
 --- example: local net = accel.nn.BatchNorm1d(1) accel.optim.swa_utils.update_bn({ accel.tensor { { 1.0 }, { 3.0 } } }, net)
 ---   return net.running_mean, net.running_var --> { 2 }, { 2 }
 ---@param loader accel.data.DataLoader|function|table

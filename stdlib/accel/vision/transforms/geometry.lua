@@ -203,18 +203,21 @@ local function expanded(m, h, w)
   return math.ceil(trunc(high[2])) - math.floor(trunc(low[2])), math.ceil(trunc(high[1])) - math.floor(trunc(low[1]))
 end
 
+--- Quarter turns about the middle, which move whole pixels. nil: the turn is another one.
+local function quarters(img, angle, o)
+  if o.center then return nil end
+  local h, w = pictures.size(img)
+  if angle == 0 then return img:clone() end
+  if angle == 180 then return img:flip(-1):flip(-2) end
+  if (angle == 90 or angle == 270) and (o.expand or h == w) then
+    local turned = img:transpose(-1, -2)
+    return angle == 90 and turned:flip(-2) or turned:flip(-1)
+  end
+end
+
 --- Pillow's rotation: the center of the picture, the size that holds all of it with expand.
 local function rotate_pil(img, angle, o)
   local h, w = pictures.size(img)
-  angle = angle % 360
-  if not o.center then
-    if angle == 0 then return img:clone() end
-    if angle == 180 then return img:flip(-1):flip(-2) end
-    if (angle == 90 or angle == 270) and (o.expand or h == w) then
-      local turned = img:transpose(-1, -2)
-      return angle == 90 and turned:flip(-2) or turned:flip(-1)
-    end
-  end
   local cx, cy = w / 2, h / 2
   if o.center then cx, cy = o.center[1], o.center[2] end
   local rad = -math.rad(angle)
@@ -260,7 +263,9 @@ end
 function M.rotate(img, angle, opts, ...)
   local o = warp_options("rotate", opts, { expand = false }, ...)
   pictures.picture("rotate", img)
-  check.number("rotate", "angle", angle)
+  angle = check.number("rotate", "angle", angle) % 360
+  local turned = quarters(img, angle, o)
+  if turned then return turned end
   local h, w = pictures.size(img)
   if o.backend == "pil" then return rotate_pil(img, angle, o) end
   local c = center_of("rotate", o, h, w) or { 0, 0 }

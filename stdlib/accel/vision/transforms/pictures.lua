@@ -66,15 +66,17 @@ function M.round(x)
   return math.tointeger(f)
 end
 
---- Fill values, one a channel. nil stays.
-function M.fill(who, fill, channels)
+--- Fill values, or others of that form (name), one a channel. nil stays.
+function M.fill(who, fill, channels, name)
+  name = name or "fill"
   if fill == nil then return nil end
   if type(fill) == "number" then fill = { fill } end
   if type(fill) ~= "table" or (#fill ~= 1 and #fill ~= channels) then
-    raise("%s: fill must be a number or one for each of %d channels", who, channels)
+    raise("%s: %s must be one number, or a list of %d for %d channels, got %s", who, name, channels, channels,
+      type(fill) == "table" and ("a list of %d"):format(#fill) or check.shown(fill))
   end
   local out = {}
-  for c = 1, channels do out[c] = check.number(who, "fill", fill[#fill == 1 and 1 or c]) end
+  for c = 1, channels do out[c] = check.number(who, name, fill[#fill == 1 and 1 or c]) end
   return out
 end
 

@@ -28,6 +28,17 @@ local function target(who, size, h, w, max_size)
   return short, long
 end
 
+--- Raises for a size or options that no picture can have.
+---@param who string
+---@param size any
+---@param o {interpolation: string, max_size: integer?}
+function M.check(who, size, o)
+  if type(size) == "table" and #size == 2 then pictures.pair(who, "size", size)
+  else check.positive(who, "size", type(size) == "table" and size[1] or size) end
+  check.word(who, "interpolation", o.interpolation, MODES)
+  if o.max_size then check.positive(who, "max_size", o.max_size) end
+end
+
 local function by_index(t, h, w, exact)
   local function pick(n, out)
     local list = {}

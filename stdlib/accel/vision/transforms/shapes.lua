@@ -6,6 +6,7 @@ local F = require "accel.vision.transforms.functional"
 local options = require "accel.util.options"
 local pictures = require "accel.vision.transforms.pictures"
 local raise = require "accel.util.raise"
+local resize = require "accel.vision.transforms.resize"
 
 local M = {}
 
@@ -20,6 +21,7 @@ M.Resize = Transform:extend "accel.vision.transforms.Resize"
 ---@param opts? {interpolation: string?, max_size: integer?, antialias: boolean?}
 function M.Resize:init(size, opts)
   self.o = options("Resize", opts, { interpolation = "bilinear", max_size = options.none, antialias = true })
+  resize.check("Resize", size, self.o)
   self.size, self.args = size, { size, opts }
 end
 
@@ -31,7 +33,10 @@ function M.Resize:transform(img) return F.resize(img, self.size, self.o) end
 M.CenterCrop = Transform:extend "accel.vision.transforms.CenterCrop"
 
 ---@param size integer|integer[]
-function M.CenterCrop:init(size) self.size, self.args = size, { size } end
+function M.CenterCrop:init(size)
+  pictures.pair("CenterCrop", "size", size)
+  self.size, self.args = size, { size }
+end
 
 function M.CenterCrop:transform(img) return F.center_crop(img, self.size) end
 

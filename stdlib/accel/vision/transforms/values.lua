@@ -57,8 +57,8 @@ function M.normalize(tensor, mean, std, opts, ...)
   if not pictures.is_float(tensor) then raise("normalize: expected floats, got %s; use to_dtype with scale first", tensor.dtype) end
   local n = tensor:size(-3)
   local function column(name, v)
-    return accel.tensor(pictures.fill("normalize", v, n) or raise("normalize: %s is missing", name), { dtype = tensor.dtype, device = tensor.device })
-      :view { -1, 1, 1 }
+    local list = pictures.fill("normalize", v, n, name) or raise("normalize: %s is missing", name)
+    return accel.tensor(list, { dtype = tensor.dtype, device = tensor.device }):view { -1, 1, 1 }
   end
   for _, s in ipairs(type(std) == "table" and std or { std }) do
     if s == 0 then raise("normalize: std must not be 0, got %s", check.shown(s)) end
