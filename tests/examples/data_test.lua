@@ -1,0 +1,45 @@
+--- Examples that read files people have: photographs in folders, compressed shards.
+local accel = require "accel"
+local examples = dofile(os.getenv "ACCEL_TEST_SRC" .. "/tests/support/examples.lua")
+local number, run, tmp = examples.number, examples.run, os.getenv "ACCEL_TEST_TMP"
+
+--- Whether a library is loaded here. Otherwise a line tells what is left out.
+local function has(name, what)
+  for _, l in ipairs(accel.libraries()) do
+    if l.name == name and l.version then return true end
+  end
+  print("left out without " .. name .. ": " .. what)
+  return false
+end
+
+examples.of("39_photographs", function()
+  if not has("jpeg", "39_photographs") then return end
+  assert(os.execute(("rm -rf '%s'/photo && mkdir -p '%s/photo'"):format(tmp, tmp)))
+  local cwd = require "lfs".currentdir()
+  require "lfs".chdir(tmp .. "/photo") -- where it draws
+  local out = run "@39_photographs.lua --out ~photo/vit"
+  assert(out:find("256 training and 100 validation pictures of checks, clouds, discs, stripes\n", 1, true), out)
+  assert(number(out, "epoch 8: loss [%d.]+, accuracy ([%d.]+) %% of 100 pictures") > 70, out)
+
+  -- any number of ranks and workers reads the same pictures: losses differ by rounding
+  local function first(args, ranks) return number(run("@39_photographs.lua " .. args, ranks), "epoch 1: loss ([%d.]+)") end
+  local alone = first "--epochs 1"
+  for _, other in ipairs { first("--epochs 1 --num-workers 0", 1), first("--epochs 1 --num-workers 1", 2) } do
+    assert(math.abs(other - alone) < 0.011, other)
+  end
+
+  -- a trained model and fewer classes
+  for _, part in ipairs { "train", "val" } do
+    assert(os.execute(("mkdir -p two/%s && cp -r photographs/%s/checks photographs/%s/clouds two/%s"):format(part, part, part, part)))
+  end
+  out = run("@39_photographs.lua --model ~photo/vit --epochs 2 ~photo/two", 2)
+  assert(number(out, "epoch 2: loss [%d.]+, accuracy ([%d.]+) %% of 50 pictures") > 85, out)
+
+  examples.refused("@39_photographs.lua ~photo/nowhere", "photo/nowhere/train: cannot read the folder: No such file or directory")
+  examples.refused("@39_photographs.lua --batch 1000", "option '--batch' must be at most the 256 pictures of photographs/train, got 1000")
+  examples.refused("@39_photographs.lua --epochs 0", "option '--epochs' must be 1 or more, got '0'")
+  examples.refused("@39_photographs.lua --model ~photo/none", "photo/none: no such folder")
+  assert(os.execute "rm -r two/val/clouds")
+  examples.refused("@39_photographs.lua ~photo/two", "train has the classes checks, clouds, val has checks; both need the same folders")
+  require "lfs".chdir(cwd)
+end)
