@@ -64,13 +64,14 @@ local function draw_all(folder)
       for i = 1, n do assert(accel.vision.io.write_jpeg(draw(texture), ("%s/%04d.jpg"):format(dir, i), 90)) end
     end
   end
-  assert(os.rename(parent, folder))
+  if not os.rename(parent, folder) then os.execute(("rm -r '%s'"):format(parent)) end -- ranks of a dry run do not wait: another was first
 end
 
 local dir = dirs[1] or "photographs"
 if not dirs[1] then
-  if accelerator.is_main_process and not accel.listdir(dir) then draw_all(dir) end
-  accelerator:wait_for_everyone()
+  accelerator:local_main_process_first(function() -- the others find the folder
+    if not accel.listdir(dir) then draw_all(dir) end
+  end)
 end
 
 -- Data ---------------------------------------------------------------------------------------------
@@ -152,7 +153,7 @@ end
 
 if o.out then
   accelerator:wait_for_everyone()
-  local saved, message = accelerator:unwrap_model(model):save_pretrained(o.out, { is_main_process = accelerator.is_main_process })
-  if not saved then accel.util.cli.fail(declared, message) end
+  local saved, why = accelerator:unwrap_model(model):save_pretrained(o.out, { is_main_process = accelerator.is_main_process })
+  if not saved then accel.util.cli.fail(declared, why) end
 end
 accelerator:end_training()

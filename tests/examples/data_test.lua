@@ -43,3 +43,29 @@ examples.of("39_photographs", function()
   examples.refused("@39_photographs.lua ~photo/two", "train has the classes checks, clouds, val has checks; both need the same folders")
   require "lfs".chdir(cwd)
 end)
+
+examples.of("40_compressed_shards", function() -- what a kill leaves: tests/fault/shards_kill_test.lua
+  assert(os.execute(("rm -rf '%s'/gpt && mkdir -p '%s/gpt'"):format(tmp, tmp)))
+  local cwd = require "lfs".currentdir()
+  require "lfs".chdir(tmp .. "/gpt") -- where it writes shards
+  local one, two = run "@40_compressed_shards.lua --output-dir one", run("@40_compressed_shards.lua --output-dir two", 2)
+  assert(number(one, "step 60: loss ([%d.]+)") < 2.2, one)
+  local function documents(out) return (out:gsub("loss [%d.]+, ", "")) end
+  assert(documents(one) == documents(two) and documents(one):find "step 60: documents %d+ %d+", two)
+  assert(math.abs(number(one, "step 20: loss ([%d.]+)") - number(two, "step 20: loss ([%d.]+)")) < 0.01)
+  local packed = accel.listdir "shards"
+  assert(#packed == 4)
+  local err = examples.again("@40_compressed_shards.lua --output-dir one", "gpt/one")
+  assert(err:find("accel-run --resume auto", 1, true), err)
+
+  local lines = {}
+  for i = 1, 200 do lines[i] = ('{"text": "this is line %d"}\n'):format(i) end
+  assert(accel.write_file("own.jsonl", table.concat(lines)))
+  local out = run "@40_compressed_shards.lua --output-dir own --steps 2 ~gpt/own.jsonl"
+  assert(out:find "^step 1: [^\n]*\nstep 2: [^\n]*\n$", out)
+  assert(accel.write_file("few.jsonl", lines[1]) and accel.write_file("other.jsonl", '{"txt": "a"}\n'))
+  examples.refused("@40_compressed_shards.lua --output-dir few ~gpt/few.jsonl", "the shards hold fewer than 8 blocks of 64 bytes")
+  examples.refused("@40_compressed_shards.lua --output-dir few ~gpt/other.jsonl", 'a line of the shards has no "text"')
+  examples.refused("@40_compressed_shards.lua --block 1", "option '--block' must be 2 or more, got '1'")
+  require "lfs".chdir(cwd)
+end)
