@@ -1,4 +1,4 @@
---- Examples that read files people have: photographs in folders, compressed shards.
+--- Examples that read files people have: photographs in folders, compressed shards, Parquet.
 local accel = require "accel"
 local examples = dofile(os.getenv "ACCEL_TEST_SRC" .. "/tests/support/examples.lua")
 local number, run, tmp = examples.number, examples.run, os.getenv "ACCEL_TEST_TMP"
@@ -68,4 +68,17 @@ examples.of("40_compressed_shards", function() -- what a kill leaves: tests/faul
   examples.refused("@40_compressed_shards.lua --output-dir few ~gpt/other.jsonl", 'a line of the shards has no "text"')
   examples.refused("@40_compressed_shards.lua --block 1", "option '--block' must be 2 or more, got '1'")
   require "lfs".chdir(cwd)
+end)
+
+examples.of("41_parquet_text", function()
+  local out = examples.same "@41_parquet_text.lua"
+  assert(out:find("48 pairs to train on, 16 to judge by, 268 words, 2 labels\n", 1, true), out)
+  assert(number(out, "epoch 20: loss [%d.]+, accuracy ([%d.]+) %% of 16 pairs") > 80, out)
+  examples.refused("@41_parquet_text.lua ~nowhere", "nowhere: cannot read the folder: No such file or directory")
+  local csv, set = accel.data.CSV(os.getenv "ACCEL_TEST_SRC" .. "/examples/mrpc/train.csv"), nil
+  set = accel.data.Parquet(os.getenv "ACCEL_TEST_SRC" .. "/examples/mrpc/train.parquet")
+  for i = 1, math.max(#csv, #set) do -- tests/reference/mrpc_parquet.py made one of the other
+    local a, b = csv:get(i), set:get(i)
+    assert(a.sentence1 == b.sentence1 and a.sentence2 == b.sentence2 and (a.label == "equivalent") == (b.label == 1), "row " .. i)
+  end
 end)
