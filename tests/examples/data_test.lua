@@ -1,4 +1,4 @@
---- Examples that read files people have: photographs in folders, compressed shards, Parquet.
+--- Examples that read files people have: photographs and sounds in folders, compressed shards, Parquet.
 local accel = require "accel"
 local examples = dofile(os.getenv "ACCEL_TEST_SRC" .. "/tests/support/examples.lua")
 local number, run, tmp = examples.number, examples.run, os.getenv "ACCEL_TEST_TMP"
@@ -81,4 +81,24 @@ examples.of("41_parquet_text", function()
     local a, b = csv:get(i), set:get(i)
     assert(a.sentence1 == b.sentence1 and a.sentence2 == b.sentence2 and (a.label == "equivalent") == (b.label == 1), "row " .. i)
   end
+end)
+
+examples.of("42_keyword_spotting", function()
+  assert(os.execute(("rm -rf '%s'/spot && mkdir -p '%s/spot'"):format(tmp, tmp)))
+  local cwd = require "lfs".currentdir()
+  require "lfs".chdir(tmp .. "/spot") -- where it writes sounds
+  local one, two = run "@42_keyword_spotting.lua", run("@42_keyword_spotting.lua", 2)
+  assert(one:find("128 training and 52 test sounds of go, no, stop, yes\n", 1, true), one)
+  for _, out in ipairs { one, two } do assert(number(out, "epoch 6: loss [%d.]+, accuracy ([%d.]+) %%") > 90, out) end
+  assert(math.abs(number(one, "epoch 2: loss ([%d.]+)") - number(two, "epoch 2: loss ([%d.]+)")) < 0.011, one .. two)
+
+  local sounds = accel.audio.load "sounds/test/go/001.wav"
+  assert(accel.audio.save("sounds/test/go/099.wav", sounds, 8000))
+  local _, err, code = examples.try "@42_keyword_spotting.lua --epochs 1"
+  assert(code == 1 and err:find("go/099.wav has a sample rate of 8000, not 16000; resample it first", 1, true), err)
+  examples.refused("@42_keyword_spotting.lua ~spot/nowhere", "spot/nowhere/train: cannot read the folder: No such file or directory")
+  examples.refused("@42_keyword_spotting.lua --batch 200", "option '--batch' must be at most the 128 sounds of sounds/train, got 200")
+  assert(os.execute "rm -r sounds/test/yes")
+  examples.refused("@42_keyword_spotting.lua", "train has the words go, no, stop, yes, test has go, no, stop; both need the same folders")
+  require "lfs".chdir(cwd)
 end)
