@@ -35,17 +35,21 @@ local function fit(x, n, value)
   return accel.pad(x, { 0, n - have }, { value = value })
 end
 
---- (sounds, bands, frames): sounds are cut or padded to chunk_length seconds, decibels end 8 decades below each sound's loudest.
-local function whisper(config, sounds)
+--- (sounds, bands, frames): sounds are cut or padded to chunk_length seconds, decibels end 8 decades below each sound's loudest. `kept` has
+--- window and filters on the device of the sounds, which need not be the default one.
+local function whisper(config, sounds, kept)
   local n = config.n_samples or config.chunk_length * config.sampling_rate
   for i, x in ipairs(sounds) do sounds[i] = fit(x, n, config.padding_value or 0.0) end
   local x = accel.stack(sounds):to "f64"
-  local window = accel.hann_window(config.n_fft, { dtype = "f64" })
-  local s = x:stft(config.n_fft, config.hop_length, { window = window, return_complex = true })
+  if kept.device ~= x.device then
+    local _ <close> = accel.device(x.device)
+    kept.device, kept.window = x.device, accel.hann_window(config.n_fft, { dtype = "f64" })
+    kept.filters = F.melscale_fbanks(1 + config.n_fft // 2, 0.0, 8000.0, config.feature_size, config.sampling_rate,
+      { norm = "slaney", mel_scale = "slaney" }):to("f64"):t()
+  end
+  local s = x:stft(config.n_fft, config.hop_length, { window = kept.window, return_complex = true })
   local power = s:narrow(3, 1, s.shape[3] - 1):abs():square()
-  local filters = F.melscale_fbanks(1 + config.n_fft // 2, 0.0, 8000.0, config.feature_size, config.sampling_rate,
-    { norm = "slaney", mel_scale = "slaney" }):to "f64"
-  local y = filters:t():matmul(power):clamp(1e-10):log10()
+  local y = kept.filters:matmul(power):clamp(1e-10):log10()
   y = y:maximum(y:amax({ 2, 3 }, true) - 8)
   return { input_features = ((y + 4) / 4):to "f32" }
 end
@@ -65,6 +69,7 @@ local KINDS <const> = { WhisperFeatureExtractor = whisper, Wav2Vec2FeatureExtrac
 
 --- A function of sounds, which checks their rate.
 local function extractor(config, extract)
+  local kept = {}
   return function(sounds, opts, ...)
     local o = options("feature extractor", opts, { sampling_rate = options.none }, ...)
     if o.sampling_rate == nil then
@@ -73,7 +78,7 @@ local function extractor(config, extract)
       raise("feature extractor: the sounds have %s Hz and the model takes %d; see accel.audio.functional.resample",
         check.shown(o.sampling_rate), config.sampling_rate)
     end
-    return accel.no_grad(function() return extract(config, sounds_of(sounds)) end)
+    return accel.no_grad(function() return extract(config, sounds_of(sounds), kept) end)
   end
 end
 

@@ -67,6 +67,12 @@ local small = accel.audio.WhisperFeatureExtractor { feature_size = 20, sampling_
   padding_value = 0.5 }
 local quiet, loud = small(accel.zeros(16000), { sampling_rate = 8000 }).input_features, small(accel.zeros(800), { sampling_rate = 8000 }).input_features
 assert(tostring(quiet.shape) == "(1, 20, 200)" and most(quiet - loud) > 0, "short sounds are padded with 0.5")
+do -- sounds from files are on the CPU, whatever the default device is
+  local _ <close> = accel.device "meta"
+  local there = accel.audio.WhisperFeatureExtractor { chunk_length = 1 }
+  assert(accel.equal(there(sound, { sampling_rate = 16000 }).input_features, made(sound, { sampling_rate = 16000 }).input_features))
+  assert(F.resample(sound, 16000, 8000).device == "cpu")
+end
 refused("hop_length", accel.audio.WhisperFeatureExtractor, { hop_length = 0 })
 refused("did you mean 'n_fft'", accel.audio.WhisperFeatureExtractor, { nfft = 3 })
 refused("8000 Hz", extract, accel.randn(9000), { sampling_rate = 8000 })
