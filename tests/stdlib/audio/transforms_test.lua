@@ -65,7 +65,8 @@ local sound = accel.randn(9000)
 assert(accel.equal(made(sound, { sampling_rate = 16000 }).input_features, extract(sound, { sampling_rate = 16000 }).input_features))
 local small = accel.audio.WhisperFeatureExtractor { feature_size = 20, sampling_rate = 8000, hop_length = 80, n_fft = 200, chunk_length = 2,
   padding_value = 0.5 }
-local quiet, loud = small(accel.zeros(16000), { sampling_rate = 8000 }).input_features, small(accel.zeros(800), { sampling_rate = 8000 }).input_features
+local quiet = small(accel.zeros(16000), { sampling_rate = 8000 }).input_features
+local loud = small(accel.zeros(800), { sampling_rate = 8000 }).input_features
 assert(tostring(quiet.shape) == "(1, 20, 200)" and most(quiet - loud) > 0, "short sounds are padded with 0.5")
 do -- sounds from files are on the CPU, whatever the default device is
   local _ <close> = accel.device "meta"
