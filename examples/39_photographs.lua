@@ -5,7 +5,7 @@
 --- DIR holds train/CLASS/*.jpg and val/CLASS/*.jpg of any classes. Without it, the script draws pictures of four textures into
 --- the folder "photographs" first. Training crops, mirrors and recolours each picture at random. The random numbers belong to
 --- the epoch and the sample, so any number of ranks and workers sees the same pictures. --model continues from a folder of
---- Hugging Face's (config.json, model.safetensors) with a new classifier, otherwise a small ViT starts from scratch. Prints
+--- Hugging Face's (ViT, DeiT, BEiT, DINOv2, Swin, ConvNeXt, ResNet) with a new classifier, otherwise a small ViT starts from scratch. Prints
 --- loss and accuracy of each epoch, which differ only by rounding on 1, 2 and 4 ranks. In Python: examples/cv_example.py.
 local accel = require "accel"
 local nn, optim, data, models = accel.nn, accel.optim, accel.data, accel.models
@@ -74,52 +74,55 @@ if not dirs[1] then
   end)
 end
 
--- Data ---------------------------------------------------------------------------------------------
+-- Model --------------------------------------------------------------------------------------------
 
-local function open(part, transforms)
-  local folder = dir .. "/" .. part
-  local found, message = accel.listdir(folder)
-  if not found then accel.util.cli.fail(declared, message) end
-  return accel.vision.ImageFolder(folder, { transform = T.Compose(transforms) })
+local function folder(part)
+  local path = dir .. "/" .. part
+  local found, message = accel.listdir(path)
+  return found and path or accel.util.cli.fail(declared, message)
 end
 
-local SIZE <const> = 32
-local to_model = { T.ToTensor(), T.Normalize({ 0.5, 0.5, 0.5 }, { 0.5, 0.5, 0.5 }) } -- u8 to -1..1
-local train = open("train", {
-  T.RandomResizedCrop(SIZE, { scale = { 0.5, 1 } }), T.RandomHorizontalFlip(),
+accel.manual_seed(o.seed)
+local classes, id2label, label2id = accel.vision.ImageFolder(folder "train").classes, {}, {}
+for i, class in ipairs(classes) do id2label[tostring(i - 1)], label2id[class] = class, i - 1 end
+local model, message
+local mean, std = { 0.5, 0.5, 0.5 }, { 0.5, 0.5, 0.5 }
+if o.model then -- the classifier of other classes has another shape, and starts from initial values
+  model, message = models.AutoModelForImageClassification.from_pretrained(o.model, {
+    config = { num_labels = #classes, id2label = id2label, label2id = label2id }, ignore_mismatched_sizes = true,
+  })
+  if not model then accel.util.cli.fail(declared, message) end
+  local processor = accel.vision.AutoImageProcessor.from_pretrained(o.model) -- of preprocessor_config.json, if there is one
+  if processor then mean, std = processor.config.image_mean, processor.config.image_std end
+else
+  model = models.ViTForImageClassification {
+    image_size = 32, patch_size = 8, hidden_size = 48, num_hidden_layers = 2, num_attention_heads = 4, intermediate_size = 96,
+    num_labels = #classes, id2label = id2label, label2id = label2id,
+  }
+end
+
+-- Data ---------------------------------------------------------------------------------------------
+
+local size = model.config.image_size or 224
+local to_model = { T.ToTensor(), T.Normalize(mean, std) }
+local train = accel.vision.ImageFolder(folder "train", { transform = T.Compose {
+  T.RandomResizedCrop(size, { scale = { 0.5, 1 } }), T.RandomHorizontalFlip(),
   T.ColorJitter { brightness = 0.2, contrast = 0.2, saturation = 0.2 }, table.unpack(to_model),
-})
-local val = open("val", { T.Resize(SIZE), T.CenterCrop(SIZE), table.unpack(to_model) })
+} })
+local val = accel.vision.ImageFolder(folder "val", { transform = T.Compose { T.Resize(size), T.CenterCrop(size), table.unpack(to_model) } })
 if #train < o.batch then
   accel.util.cli.fail(declared, ("option '--batch' must be at most the %d pictures of %s/train, got %d"):format(#train, dir, o.batch))
 end
-if table.concat(train.classes, "/") ~= table.concat(val.classes, "/") then
+if table.concat(classes, "/") ~= table.concat(val.classes, "/") then
   accel.util.cli.fail(declared, ("%s: train has the classes %s, val has %s; both need the same folders"):format(dir,
-    table.concat(train.classes, ", "), table.concat(val.classes, ", ")))
+    table.concat(classes, ", "), table.concat(val.classes, ", ")))
 end
 local train_loader = data.DataLoader(train, {
   batch_size = o.batch, shuffle = true, drop_last = true, seed = o.seed, num_workers = o.num_workers,
 })
 local val_loader = data.DataLoader(val, { batch_size = o.batch, num_workers = o.num_workers })
-accelerator:print(("%d training and %d validation pictures of %s"):format(#train, #val, table.concat(train.classes, ", ")))
+accelerator:print(("%d training and %d validation pictures of %s"):format(#train, #val, table.concat(classes, ", ")))
 
--- Model --------------------------------------------------------------------------------------------
-
-accel.manual_seed(o.seed)
-local id2label, label2id = {}, {}
-for i, class in ipairs(train.classes) do id2label[tostring(i - 1)], label2id[class] = class, i - 1 end
-local model, message
-if o.model then -- the classifier of other classes has another shape, and starts from initial values
-  model, message = models.AutoModelForImageClassification.from_pretrained(o.model, {
-    config = { num_labels = #train.classes, id2label = id2label, label2id = label2id }, ignore_mismatched_sizes = true,
-  })
-  if not model then accel.util.cli.fail(declared, message) end
-else
-  model = models.ViTForImageClassification {
-    image_size = SIZE, patch_size = 8, hidden_size = 48, num_hidden_layers = 2, num_attention_heads = 4, intermediate_size = 96,
-    num_labels = #train.classes, id2label = id2label, label2id = label2id,
-  }
-end
 local optimizer = optim.AdamW(model:parameters(), { weight_decay = 0.05 })
 local scheduler = optim.lr_scheduler.OneCycleLR(optimizer, { max_lr = o.lr, total_steps = o.epochs * #train_loader })
 model, optimizer, scheduler, train_loader, val_loader =

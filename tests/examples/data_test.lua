@@ -33,6 +33,12 @@ examples.of("39_photographs", function()
   out = run("@39_photographs.lua --model ~photo/vit --epochs 2 ~photo/two", 2)
   assert(number(out, "epoch 2: loss [%d.]+, accuracy ([%d.]+) %% of 50 pictures") > 85, out)
 
+  local folder = os.getenv "ACCEL_TEST_SRC" .. "/../shared/reference/families/deit" -- another family, with pictures of its own size
+  if accel.listdir(folder) then
+    out = run(("@39_photographs.lua --epochs 1 --model '%s' ~photo/two"):format(folder))
+    assert(out:find "epoch 1: loss [%d.]+, accuracy [%d.]+ %% of 50 pictures\n", out)
+  end
+
   examples.refused("@39_photographs.lua ~photo/nowhere", "photo/nowhere/train: cannot read the folder: No such file or directory")
   examples.refused("@39_photographs.lua --batch 1000", "option '--batch' must be at most the 256 pictures of photographs/train, got 1000")
   examples.refused("@39_photographs.lua --epochs 0", "option '--epochs' must be 1 or more, got '0'")
