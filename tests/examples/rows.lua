@@ -20,7 +20,10 @@ M.arguments = {
   ["29_fsdp_with_peak_mem_tracking"] = { "--width 32 --epochs 1", 2 }, ["30_run_store"] = "--steps 5 --out store",
   ["31_model_parallel"] = { "--steps 2", 2, " --dp 2" }, ["32_profiler"] = "--traces traces", ["33_qlora"] = "--steps 3", ["34_fp8"] = "--steps 5",
   ["35_diffusion"] = "--steps 4 --width 64", ["36_ulysses"] = { "--steps 2", 2 }, ["37_pipeline_inference"] = "",
-  ["38_nd_parallel"] = { "--num-steps 2", 2 }, train_gpt = "--steps 2 --layers 1 --width 32 --out gpt '~text.txt'", chat = "~model <~said.txt",
+  ["38_nd_parallel"] = { "--num-steps 2", 2 }, ["39_photographs"] = { "--epochs 1 --pictures 8", 2 },
+  ["40_compressed_shards"] = { "--steps 3", 2 }, ["41_parquet_text"] = { "--epochs 1", 2 },
+  ["42_keyword_spotting"] = { "--epochs 1 --sounds 8", 2 },
+  train_gpt = "--steps 2 --layers 1 --width 32 --out gpt '~text.txt'", chat = "~model <~said.txt",
   sentence_search = "~bert ~text.txt --query 'to be'", augmented_digits = false, -- a module of 21_data_workers
   loss_picture = false, -- needs a trained model: train_gpt_test.lua
 }

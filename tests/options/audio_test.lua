@@ -33,6 +33,10 @@ s:recipe("accel.audio.AudioFolder", { run = function(call)
 end, values = { transform = { function(x) return x * 2 end }, target_transform = { function(c) return c + 5 end }, sample_rate = { 16000 },
   num_frames = { 4 } }, raises = { sample_rate = "has a sample rate of 8000, not 16000" },
   elsewhere = { allow_empty = "tests/stdlib/vision/transforms_test.lua" } })
+s:recipe("accel.audio.WhisperFeatureExtractor", { run = function(call)
+  return seen(call()(wave:select(1, 1), { sampling_rate = 16000 }).input_features)
+end, values = { feature_size = { 20 }, sampling_rate = { 8000 }, hop_length = { 320 }, chunk_length = { 2 }, n_fft = { 200 },
+  padding_value = { 0.5 } }, raises = { sampling_rate = "the sounds have 16000 Hz and the model takes 8000" } })
 
 -- ---- functions of sounds ----
 local function recipe(name, base, values, more)

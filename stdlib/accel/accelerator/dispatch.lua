@@ -20,10 +20,13 @@ local Dispatched = class("accel.accelerator.DispatchedSource")
 
 local NO_LIMIT <const> = { src = 0, max_bytes = math.maxinteger }
 
+--- Whether this rank reads the data set: rank 0, and in a dry run, where nobody sends, every simulated rank.
+local function reads() return dist.get_rank() == 0 or dist.get_backend() == "sim" end
+
 --- Rank 0's description of its loader, broadcast to all.
 local function broadcast_description(base)
   local info = {}
-  if dist.get_rank() == 0 then
+  if reads() then
     local ok, why = pcall(function()
       local set = base.dataset
       if not base.stream or set.len then info.batches = base:len() end
@@ -238,7 +241,7 @@ end
 ---@return any closing
 function Dispatched:begin(epoch, first)
   local send, read, closing, failed
-  if self.rank == 0 then
+  if reads() then
     local ok, why = pcall(function() read, closing = open_reader(self, epoch, first or 0) end)
     failed = not ok and why or nil
     send = sender(self, read or function() error(failed, 0) end)
@@ -255,7 +258,7 @@ function Dispatched:begin(epoch, first)
     if send then messages, own, cause = send() end
     local got = messages and messages[1]
     if self.ranks > 1 then
-      got = dist.scatter_object_list(messages, NO_LIMIT)
+      got = dist.scatter_object_list(messages, NO_LIMIT) or messages[self.rank + 1]
     end
     over = got.over or got.last or got.failed ~= nil
     if over then finish() end
@@ -264,7 +267,8 @@ function Dispatched:begin(epoch, first)
       raise("dispatch: rank 0 could not read the batch: %s", got.failed)
     end
     if got.over then return nil end
-    local batch = send and own or got.batch
+    local batch = got.batch
+    if self.rank == 0 then batch = own end
     if got.counts then rows = { counts = got.counts, valid = got.valid, full = got.full or false } end
     return batch, rows, got.row0, got.last, got.last
   end

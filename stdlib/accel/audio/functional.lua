@@ -174,10 +174,10 @@ function M.resample(...)
   if orig == new then return x end
   local common = gcd(orig, new)
   orig, new = orig // common, new // common
-  local weight, width = kernel(o, orig, new)
+  local weight, width = accel.device(x.device, kernel, o, orig, new)
   local rows, back = rows_of(x)
   local samples = rows.shape[2]
-  local y = accel.conv1d(accel.pad(rows, { width, width + orig }):unsqueeze(2), weight:to(x.dtype):to(x.device), { stride = { orig } })
+  local y = accel.conv1d(accel.pad(rows, { width, width + orig }):unsqueeze(2), weight:to(x.dtype), { stride = { orig } })
   y = y:transpose(2, 3):reshape(rows.shape[1], -1)
   return back(y:narrow(2, 1, math.min(y.shape[2], -(-new * samples // orig))))
 end

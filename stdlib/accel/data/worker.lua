@@ -46,9 +46,11 @@ local function in_script()
   end
 end
 
--- The error, with a traceback if it was in the script's code. accel's own complaints about a sample are one line.
+-- The error, with a traceback if it was in the script's code. accel's own complaints about a sample are one line, without the place in
+-- accel's files that a binding names where no script called it.
 local function failure(err)
   local text = in_script() and accel.traceback(err, 2) or tostring(err)
+  if ("@" .. text):sub(1, #library) == library then text = text:gsub("^[^\n]-%.lua:%d+: ", "", 1) end
   local code = type(err) == "table" and rawget(err, "code")
   return { failed = text, code = type(code) == "string" and code or nil }
 end

@@ -69,6 +69,22 @@ config('{"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 80
 local extract = assert(accel.audio.AutoFeatureExtractor.from_pretrained(dir))
 local features = extract({ accel.randn(9000), accel.randn(1, 20000) }, { sampling_rate = 16000 }).input_features
 assert(tostring(features.shape) == "(2, 80, 100)" and features:isfinite():all():item())
+local made = accel.audio.WhisperFeatureExtractor { chunk_length = 1 } -- without a folder
+local sound = accel.randn(9000)
+assert(accel.equal(made(sound, { sampling_rate = 16000 }).input_features, extract(sound, { sampling_rate = 16000 }).input_features))
+local small = accel.audio.WhisperFeatureExtractor { feature_size = 20, sampling_rate = 8000, hop_length = 80, n_fft = 200, chunk_length = 2,
+  padding_value = 0.5 }
+local quiet = small(accel.zeros(16000), { sampling_rate = 8000 }).input_features
+local loud = small(accel.zeros(800), { sampling_rate = 8000 }).input_features
+assert(tostring(quiet.shape) == "(1, 20, 200)" and most(quiet - loud) > 0, "short sounds are padded with 0.5")
+do -- sounds from files are on the CPU, whatever the default device is
+  local _ <close> = accel.device "meta"
+  local there = accel.audio.WhisperFeatureExtractor { chunk_length = 1 }
+  assert(accel.equal(there(sound, { sampling_rate = 16000 }).input_features, made(sound, { sampling_rate = 16000 }).input_features))
+  assert(F.resample(sound, 16000, 8000).device == "cpu")
+end
+refused("hop_length", accel.audio.WhisperFeatureExtractor, { hop_length = 0 })
+refused("did you mean 'n_fft'", accel.audio.WhisperFeatureExtractor, { nfft = 3 })
 refused("8000 Hz", extract, accel.randn(9000), { sampling_rate = 8000 })
 refused("one channel", extract, accel.randn(2, 9000), { sampling_rate = 16000 })
 config '{"feature_extractor_type": "ASTFeatureExtractor"}'

@@ -172,6 +172,28 @@ for i = 1, 9 do a:sum():backward() oa:step() b:sum():backward() ob:step() end]],
   assert(told.ranks[1].steps == 2)
 end
 
+do -- a stream that rank 0 reads for all: every simulated rank reads it, since nobody sends
+  local path = accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/stream") .. "/s.lua"
+  assert(accel.write_file(path, [[
+local accel = require "accel"
+local Rows = accel.data.IterableDataset:extend "Rows"
+function Rows:iterate() return function() return accel.ones(8) end end
+local a = accel.Accelerator { split_batches = true }
+local model = accel.nn.Linear(8, 2)
+local optimizer = accel.optim.SGD(model:parameters(), { lr = 0.1 })
+local loader = accel.data.DataLoader(Rows(), { batch_size = 8 })
+model, optimizer, loader = a:prepare(model, optimizer, loader)
+for batch in loader() do
+  assert(batch.shape[1] == 8 // a.num_processes)
+  a:backward(model(batch):sum())
+  optimizer:step()
+  optimizer:zero_grad()
+end]]))
+  local told, status, errors = compare.dry("--num_processes 4 --rank 0,1,3", path, "")
+  assert(status == 0 and #told.ranks == 3, errors)
+  for _, r in ipairs(told.ranks) do assert(r.steps >= 2) end
+end
+
 for _, case in ipairs { { "--plan zero5", "did you mean 'zero1'" }, { "--num_processes 3 --num_machines 2", "each has equally many" },
   { "--num_processes 0", "--num-processes: expected 1 to 16384 ranks, got 0" },
   { "--rank 2 --num_processes 2", "is not a rank of 2" }, { "--memory-limit much", "is not a size" }, { "--device tpu", "neither cpu nor cuda" } } do

@@ -167,6 +167,12 @@ do -- errors: message with the script's line, worker, sample, data set, the work
     bad({}, { worker_init = "worker_data:bad_init" }))
   says("init of 0", pass, bad({}, { worker_init = "worker_data:bad_init" }))
   says("gave no batch for 0.05 s (timeout)", pass, bad({ loop = 3 }, { timeout = 0.05 }))
+  do -- an error of a binding that accel's own data set calls names no line of accel's files
+    local root = (os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/junk"
+    assert(accel.makedirs(root .. "/a") and accel.write_file(root .. "/a/1.jpg", "no picture"))
+    says("sample 1 of accel.vision.ImageFolder: read: " .. root .. "/a/1.jpg: not a picture", pass,
+      with { dataset = accel.vision.ImageFolder(root), batch_size = 1, num_workers = 1 })
+  end
   local step = bad { fail = 1 }()
   says("sample 1 of", step)
   says("sample 1 of", step) -- it stays failed

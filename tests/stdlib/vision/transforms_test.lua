@@ -71,6 +71,15 @@ for _ = 1, 20 do
   local share = 1 - erased:mean():item()
   assert(share > 0.05 and share < 0.25, share)
 end
+do -- pictures from files are on the CPU, whatever the default device is
+  local picture = accel.full({ 3, 16, 16 }, 9, { dtype = "u8", device = "cpu" })
+  local _ <close> = accel.device "meta"
+  for _, t in ipairs { T.Resize(8), T.RandomResizedCrop(8), T.RandomRotation(30), T.RandomPerspective { p = 1 }, T.GaussianBlur(3), T.RandAugment(),
+    T.ColorJitter { brightness = 0.2, hue = 0.2 }, T.Compose { T.ToTensor(), T.Normalize({ 0.5 }, { 0.5 }), T.RandomErasing { p = 1 } },
+    T.Compose { T.ToTensor(), T.RandomErasing { p = 1, value = "random" } } } do
+    assert(t(picture).device == "cpu", tostring(t))
+  end
+end
 assert(T.RandomHorizontalFlip(0)(photo) == photo and T.RandomHorizontalFlip(1)(photo):eq(photo:flip(3)):all():item())
 local chain = T.Compose { T.RandAugment { fill = { 1, 2, 3 } }, T.TrivialAugmentWide(),
   T.RandomApply({ T.ColorJitter { brightness = 0.4, hue = 0.1 } }, 0.5),

@@ -52,6 +52,11 @@ return function(f)
   })
   local EncoderLayer, DecoderLayer = stack.Layer:extend(f.prefix .. "EncoderLayer"), stack.Layer:extend(f.prefix .. "DecoderLayer")
 
+  function Root:initialize(t, at)
+    if at.module.fixed_step then return stack.fill_positions(t, at.module.fixed_step) end
+    return PreTrainedModel.initialize(self, t, at)
+  end
+
   function Root:cache_shape()
     local d = f.describe(self.config)
     return d.decoder.layers, d.decoder.heads, d.width // d.decoder.heads

@@ -31,8 +31,8 @@ local EPS <const> = 1e-5
 ---@field last_norm? boolean
 ---@field k_bias? boolean false: keys have no bias (Whisper)
 ---@field scale_embedding? boolean times the square root of the width
----@field positions {kind: string, offset: integer?} kind: "learnt", "fixed" (a table of the file that is not trained), "halves" (sines, then
----  cosines), "padding" (sines and cosines by places counted over tokens that are not padding)
+---@field positions {kind: string, offset: integer?} kind: "learnt", "fixed" (a table of sines and cosines that files hold and nothing trains),
+---  "halves" (sines, then cosines), "padding" (sines and cosines by places counted over tokens that are not padding)
 ---@field pad? integer
 ---@field features? {bins: integer} the encoder reads features through two convolutions
 ---@field logits_bias? boolean
@@ -106,8 +106,16 @@ end
 
 local STEPS <const> = {
   halves = function(i, _, width) return 10000 ^ (-2 * i / width) end,
-  padding = function(i, half) return math.exp(-i * math.log(10000) / (half - 1)) end,
+  padding = function(i, half) return math.exp(-i * math.log(10000) / math.max(half - 1, 1)) end,
 }
+
+--- Initial values of a fixed table of positions, in place. Whisper's wavelengths end at 10000, Pegasus' come close to it.
+---@param t accel.Tensor [positions, width]
+---@param step "halves"|"padding"
+function M.fill_positions(t, step)
+  local at = accel.arange(t.shape[1], { device = t.device }):to "f64"
+  t:detach():copy_(sinusoids(at, t.shape[2], STEPS[step]))
+end
 
 --- One side: its layers, positions and norms.
 ---@class accel.models.Seq2SeqSide : accel.nn.Module
@@ -128,7 +136,10 @@ function Side:init(d, side, LayerClass, cross)
   self.kind = kind
   if kind == "learnt" or kind == "fixed" then
     self.embed_positions = nn.Embedding(side.positions + (p.offset or 0), W)
-    if kind == "fixed" then self.embed_positions.weight.requires_grad = false end
+    if kind == "fixed" then
+      self.embed_positions.weight.requires_grad = false
+      self.embed_positions.fixed_step = d.features and "padding" or "halves"
+    end
   end
   self.layers = nn.ModuleList()
   for _ = 1, side.layers do self.layers:append(LayerClass(d, side, cross)) end

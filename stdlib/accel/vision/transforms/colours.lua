@@ -182,9 +182,9 @@ function M.RandomErasing:transform(img)
     if eh > 0 and ew > 0 and eh < h and ew < w then
       local value
       if self.value == "random" then
-        value = accel.randn({ img:size(-3), eh, ew }):to(img.dtype)
+        value = accel.randn({ img:size(-3), eh, ew }, { device = img.device }):to(img.dtype)
       else
-        value = accel.tensor(pictures.fill("RandomErasing", self.value, img:size(-3)), { dtype = img.dtype }):view { -1, 1, 1 }
+        value = accel.tensor(pictures.fill("RandomErasing", self.value, img:size(-3)), { dtype = img.dtype, device = img.device }):view { -1, 1, 1 }
       end
       return F.erase(img, math.random(0, h - eh), math.random(0, w - ew), eh, ew, value, self.o)
     end
