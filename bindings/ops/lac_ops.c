@@ -110,6 +110,7 @@ static const ac_op *view_of_name(lac_state *S, const char *name) {
 static int late_name(lua_State *L) {
   lac_state *S = lac_get(L);
   const bool methods = lua_toboolean(L, lua_upvalueindex(3));
+  luaL_checktype(L, 1, LUA_TTABLE); /* a script can reach it by getmetatable */
   const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "";
   const ac_op *op = ac_op_find(S->ctx, name), *view = view_of_name(S, name);
   if (op != NULL && !op->desc->hidden && (!methods || is_method(op))) {

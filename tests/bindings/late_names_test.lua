@@ -88,3 +88,9 @@ for _, name in ipairs { "absolute", "absolute_", "kron", "atleast_1d" } do
   assert(names.of(accel)[name], name)
   assert((names.of(accel.ones(1))[name] ~= nil) == (name ~= "atleast_1d"), name)
 end
+
+-- a script can reach the function that finds them
+for _, home in ipairs { require "accel.core", accel.Tensor } do
+  local find = getmetatable(home).__index
+  assert(not pcall(find, "x", "relu") and not pcall(find, 1, "kron"))
+end

@@ -1,4 +1,5 @@
 /* Calls with complex tensors: see complex.h. */
+#include <math.h>
 #include "ops/core/complex.h"
 
 #include "ops/core/ctx_impl.h"
@@ -109,7 +110,7 @@ ac_tensor *aci_complex_product(ac_expr *x, ac_operand p, ac_operand q, bool divi
   return aci_complex_of(x, divide ? x_complex_div(x, s, t, false) : x_complex_mul(x, s, t, false));
 }
 
-/* e^(q ln p). 0 to a power whose real part is above 0 is 0, and 1 to the power 0. */
+/* e^(q ln p). 0 to a power is 1 if the power is 0, 0 if its real part is above 0, and otherwise NaN. */
 ac_tensor *aci_complex_power(ac_expr *x, ac_operand p, ac_operand q) {
   ac_tensor *s, *t;
   aci_lift_both(x, p, q, &s, &t);
@@ -117,7 +118,8 @@ ac_tensor *aci_complex_power(ac_expr *x, ac_operand p, ac_operand q) {
   ac_tensor *zero = x_eq(x, T(s), F(0)), *none = x_eq(x, T(t), F(0));
   ac_tensor *safe = x_masked_fill(x, s, zero, F(1));
   ac_tensor *y = x_exp(x, x_mul(x, T(t), T(x_log(x, safe))));
-  ac_tensor *at0 = x_where(x, none, F(1), F(0));
+  ac_tensor *falls = x_le(x, T(aci_re(x, t)), F(0));
+  ac_tensor *at0 = x_where(x, none, F(1), T(x_where(x, falls, F(NAN), F(0))));
   return x_where(x, zero, T(at0), T(y));
 }
 

@@ -16,6 +16,10 @@ local WORDS <const> = { -- of names -> split
   valid = "validation", dev = "validation", val = "validation",
 }
 
+-- Files that describe a data set.
+local ABOUT <const> = { ["dataset_info.json"] = true, ["dataset_infos.json"] = true, ["dataset_dict.json"] = true, ["state.json"] = true,
+  ["metadata.jsonl"] = true, ["metadata.csv"] = true, ["metadata.parquet"] = true }
+
 local function extension_of(name)
   local plain = name:gsub("%.gz$", ""):gsub("%.zst$", ""):gsub("%.xz$", ""):gsub("%.bz2$", ""):gsub("%.lz4$", "")
   return plain:match "%.(%w+)$"
@@ -27,7 +31,7 @@ local function files_of(folder, below, list)
     local path = below == "" and name or below .. "/" .. name
     local mode = lfs.attributes(folder .. "/" .. path, "mode")
     if mode == "directory" and name:sub(1, 1) ~= "." then files_of(folder, path, list)
-    elseif mode == "file" and CLASSES[extension_of(name)] then list[#list + 1] = path end
+    elseif mode == "file" and CLASSES[extension_of(name)] and not ABOUT[name] then list[#list + 1] = path end
   end
   return list
 end
@@ -38,7 +42,6 @@ local function split_of(path)
       if WORDS[word] then return WORDS[word] end
     end
   end
-  return "train"
 end
 
 local function matches(path, pattern)
@@ -98,7 +101,11 @@ local function splits_of(folder, files, config)
     table.insert(by[split], folder .. "/" .. path)
   end
   if not config then
-    for _, path in ipairs(files) do add(split_of(path), path) end
+    local named = false
+    for _, path in ipairs(files) do named = named or split_of(path) ~= nil end
+    for _, path in ipairs(files) do -- those without a split beside others that have one belong to none
+      if split_of(path) or not named then add(split_of(path) or "train", path) end
+    end
     return by, order
   end
   for _, entry in ipairs(each_entry(config.data_files)) do
@@ -113,13 +120,21 @@ local function splits_of(folder, files, config)
   return by, order
 end
 
+-- A .json file may hold one list in the place of a value a line.
+local function holds_list(path)
+  local file <close> = require "accel.file.core".open_unpacked(path, { limit = 1 << 30 })
+  local first = file and file:read(64)
+  return first ~= nil and first:find "^[\xEF\xBB\xBF%s]*%[" ~= nil
+end
+
 local function open(paths)
   local kind = extension_of(paths[1])
   for _, path in ipairs(paths) do
     if CLASSES[extension_of(path)] ~= CLASSES[kind] then raise("%s: %s and %s are of two formats", WHO, paths[1], path) end
   end
   local class = accel.data[CLASSES[kind]]
-  if CLASSES[kind] ~= "CSV" then return class(paths) end
+  if kind == "json" and holds_list(paths[1]) then class = accel.data.JSON
+  elseif CLASSES[kind] ~= "CSV" then return class(paths) end
   local sets = {}
   for i, path in ipairs(paths) do sets[i] = class(path) end
   return #sets == 1 and sets[1] or accel.data.ConcatDataset(sets)

@@ -47,7 +47,7 @@ function Shard:init(path, o)
   if not self.tar then raise("WebDataset: %s", message) end
   if o.fields then
     self.wanted = {}
-    for _, name in ipairs(o.fields) do self.wanted[name] = true end
+    for _, name in ipairs(o.fields) do self.wanted[name:lower()] = true end
   end
 end
 

@@ -106,8 +106,8 @@ function SyncBatchNorm:forward(x)
   if not tensors.is_tensor(x) or x.ndim < 2 or x.shape[2] ~= self.num_features then
     raise("SyncBatchNorm: expected (N, %d, ...), got shape %s", self.num_features, tensors.is_tensor(x) and tensors.shape_string(x) or "none")
   end
-  local training, group = self.training or not self.running_mean, self.process_group
-  if not training or not dist.is_initialized() or dist.get_world_size(group) == 1 then return BatchNorm.run(self, x) end
+  local group = self.process_group
+  if not self.training or not dist.is_initialized() or dist.get_world_size(group) == 1 then return BatchNorm.run(self, x) end
   local mean, var = self.running_mean, self.running_var
   if recompute.depth > 0 then mean, var = nil, nil end -- this batch was counted in the forward
   local y, m, v, count = norm(group)(x, self.weight, self.bias, self.eps)

@@ -1,5 +1,6 @@
 --- IDX and CSV files: what well-formed ones hold, and that malformed ones are refused with the place.
 local accel = require "accel"
+local lfs = require "lfs"
 local IDX, CSV = accel.data.IDX, accel.data.CSV
 local tmp = os.getenv "ACCEL_TEST_TMP" or os.tmpname():match "^(.*)/"
 
@@ -148,4 +149,19 @@ do -- CSV
   for i = 1, 20000 do big[i] = ('%d,"row ""%d"""'):format(i, i) end
   local many = CSV(write("big.csv", "i,t\n" .. table.concat(big, "\n") .. "\n"))
   assert(#many == 20000 and many:get(19999).t == 'row "19999"' and many:get(1).i == "1")
+end
+
+do -- load_dataset: files about a data set are none of its rows, and a .json file may hold one list
+  local folder = tmp .. "/hub"
+  lfs.mkdir(folder)
+  write("hub/train.jsonl", '{"a": 1}\n')
+  write("hub/test.jsonl", '{"a": 2}\n{"a": 3}\n')
+  write("hub/dataset_infos.json", '{"default": {"features": {}}}\n')
+  write("hub/extra.jsonl", '{"a": 9}\n')
+  local sets = accel.data.load_dataset(folder)
+  assert(#sets.train == 1 and sets.train:get(1).a == 1 and #sets.test == 2)
+  lfs.mkdir(tmp .. "/list")
+  write("list/train.json", '[{"a": 1}, {"a": 2}, {"a": 3}]')
+  local train = accel.data.load_dataset(tmp .. "/list", { split = "train" })
+  assert(#train == 3 and train:get(3).a == 3)
 end

@@ -114,3 +114,15 @@ do
   end
   for i, p in ipairs(alone:parameters()) do near(model:parameters()[i], p, "parameter " .. i, 1e-3) end
 end
+
+do -- without running statistics, eval mode takes the batch of one rank alone; with micro_batches it is refused
+  local plain, sync = nn.BatchNorm1d(3, { track_running_stats = false }):eval(), nn.SyncBatchNorm(3, { track_running_stats = false }):eval()
+  local x = accel.randn(4 + dist.get_rank(), 3)
+  near(sync(x), plain(x), "eval mode without running statistics", 1e-6)
+  local ddp = nn.parallel.DistributedDataParallel(nn.Sequential(nn.SyncBatchNorm(3)), { deterministic = "world", micro_batches = 3 })
+  local ok, message = pcall(function()
+    local _ <close> = ddp:no_sync()
+    return ddp(x)
+  end)
+  assert(not ok and message:find "SyncBatchNorm cannot be used with micro_batches", message)
+end

@@ -7,6 +7,7 @@ local dist = require "accel.dist"
 local guard = require "accel.util.guard"
 local norms = require "accel.nn.batch_norm"
 local raise = require "accel.util.raise"
+local SyncBatchNorm = require "accel.nn.sync_batch_norm"
 
 ---@class accel.nn.parallel.BatchStatistics
 local Statistics = class("accel.nn.parallel.BatchStatistics")
@@ -29,6 +30,10 @@ local function begin(self, model)
   if #self.rows == 0 then
     self.layers = {}
     for module in model:modules() do
+      if class.isinstance(module, SyncBatchNorm) and module.training then
+        raise("%s: SyncBatchNorm cannot be used with micro_batches, because its batch is that of the ranks, whose number may change; use "
+          .. "BatchNorm, whose batch is a micro-batch", self.who)
+      end
       if counts(module) then
         self.layers[#self.layers + 1] = {
           module = module, mean = accel.unscoped(module.running_mean.clone, module.running_mean),

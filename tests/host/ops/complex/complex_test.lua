@@ -107,4 +107,12 @@ end
 -- ---- meta ----
 local m = accel.zeros(2, 3, { dtype = "c64", device = "meta" })
 assert(m:matmul(m:t():conj()).shape[2] == 2 and m:abs().dtype == "f32" and (m * 2).dtype == "c64")
+-- ---- 0 to a power: 1 for the power 0, 0 above it, and nothing below ----
+do
+  local zero = accel.zeros(4, { dtype = "c64" })
+  local y = zero:pow(accel.tensor { { real = 0, imag = 0 }, { real = 2, imag = 1 }, { real = -1, imag = 0 }, { real = 0, imag = 1 } }):tolist()
+  assert(y[1].real == 1 and y[1].imag == 0 and y[2].real == 0 and y[2].imag == 0)
+  assert(y[3].real ~= y[3].real and y[4].real ~= y[4].real)
+end
+
 print "ok"
