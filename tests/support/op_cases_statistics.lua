@@ -52,7 +52,7 @@ L.cov = {
   case("weights", { real(2, 4), constant(0.5, 1.5, 4) }, { call = function(f, x, w) return f(x, { aweights = w }) end }),
   case("counts", { real(2, 4), index(3, 4) }, { call = function(f, x, w) return f(x, { fweights = w + 1 }) end }),
 }
-L.corrcoef = { case("rows", { real(3, 5) }), case("one", { real(6) }) }
+L.corrcoef = { case("rows", { real(3, 5) }, { full_rank = true }), case("one", { real(6) }) }
 for _, name in ipairs { "cov", "corrcoef" } do
   for _, k in ipairs(L[name]) do k.ints, k.loss, k.floor = false, 4, 2 end
 end

@@ -119,7 +119,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
       __syncthreads();
       double blank = 0;
       for (int64_t s = threadIdx.x; s < r.states; s += blockDim.x) {
-        if (s % 2 == 0) {
+        if (r.cls(a, s) == a.c.blank) { /* also a class value that is the blank's */
           blank += (double)p[s];
         } else if (chain[s] >= -1) {
           C sum = p[s];

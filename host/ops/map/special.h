@@ -206,7 +206,7 @@ ACI_SPECIAL double aci_zeta(double x, double q) {
 /* Derivative n >= 1 of digamma. */
 ACI_SPECIAL double aci_polygamma(double x, double n) {
   const double y = tgamma(n + 1) * aci_zeta(n + 1, x);
-  return __builtin_fmod(n, 2) == 0 ? -y : y;
+  return (long long)n % 2 == 0 ? -y : y;
 }
 
 /* x^a e^-x / gamma(a + 1), from 10 on by Stirling's series. */
