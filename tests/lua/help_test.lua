@@ -219,10 +219,13 @@ do -- every page fits, in its narrowest terminal too but for words that are long
       assert(n <= width or long and (width < 80 or line:find("%S" .. ("%S"):rep(72))), ("help %s, %d columns: %s"):format(topic, width, line))
     end
   end
+  local taken = dofile((arg[0]:match "^.*/" or "") .. "../support/sample.lua").one_of(5)
   for name, entry in pairs(p.entries) do
-    fits(name, 80)
-    fits(name, 50)
-    for _, m in ipairs(entry.methods) do fits(name .. m.name, 80) end
+    if taken() then
+      fits(name, 80)
+      fits(name, 50)
+      for _, m in ipairs(entry.methods) do fits(name .. m.name, 80) end
+    end
   end
   for name in pairs(p.modules) do fits(name, 80) end
   for _, topic in ipairs { "", "examples", "21", "print" } do fits(topic, 80) end
