@@ -49,7 +49,7 @@ return {
   { "torch", "ACCEL_NUM_THREADS sets the number of threads", "init_num_threads" },
   { "torch", "accel.launch and accel.data.DataLoader start processes and threads", "prepare_multiprocessing_environment fork wait" },
   { "torch", "accel.compile(fn) fuses a function, Lua's loops and conditions run as they are", "while_loop" },
-  { "torch", "scripts are Lua: there is no other form of them", [[import_ir_module import_ir_module_from_buffer parse_ir parse_schema
+  { "torch", "a script is Lua, and accel does not convert it", [[import_ir_module import_ir_module_from_buffer parse_ir parse_schema
       parse_type_comment merge_type_from_type_comment unify_type_list]] },
   { "torch", "`accel-run env` describes this build", "compiled_with_cxx11_abi" },
   { "torch", 'give the dtype: accel.zeros(2, { dtype = "f64" })', "set_default_dtype get_default_dtype set_default_tensor_type" },
