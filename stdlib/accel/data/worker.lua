@@ -46,11 +46,13 @@ local function in_script()
   end
 end
 
--- The error, with a traceback if it was in the script's code. accel's own complaints about a sample are one line, without the place in
--- accel's files that a binding names where no script called it.
+-- The error, with a traceback if it was in the script's code. accel's own complaints about a sample are one line. A binding puts the
+-- nearest place of the script before its text, and where no script called it a place in accel's files, which helps nobody. That place
+-- is told by the stack and not by its text, because Lua cuts long paths.
 local function failure(err)
-  local text = in_script() and accel.traceback(err, 2) or tostring(err)
-  if ("@" .. text):sub(1, #library) == library then text = text:gsub("^[^\n]-%.lua:%d+: ", "", 1) end
+  local text
+  if in_script() then text = accel.traceback(err, 2)
+  else text = tostring(err):gsub("^[^\n]-%.lua:%d+: ", "", 1) end
   local code = type(err) == "table" and rawget(err, "code")
   return { failed = text, code = type(code) == "string" and code or nil }
 end
