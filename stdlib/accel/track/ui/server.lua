@@ -15,6 +15,7 @@ local accel = require "accel"
 local class = require "accel.util.class"
 local core = require "accel.track.core"
 local environment = require "accel.track.environment"
+local metrics = require "accel.track.ui.metrics"
 local page = require "accel.track.ui.page"
 local raise = require "accel.util.raise"
 local Store = require "accel.track.store"
@@ -148,20 +149,7 @@ routes["/api/events"] = function(self, request)
   return { status = 200, stream = true, body = ": hello\n\n", headers = { ["Content-Type"] = "text/event-stream" } }
 end
 
-routes["/metrics"] = function(self)
-  local out = { "# TYPE accel_value gauge", "# TYPE accel_step gauge", "# TYPE accel_running gauge" }
-  local function label(s) return (s:gsub('[\\"\n]', { ["\\"] = "\\\\", ['"'] = '\\"', ["\n"] = "\\n" })) end
-  for _, run in ipairs(assert(self.store:runs())) do
-    local labels = ('run="%s",name="%s",project="%s"'):format(run.uid, label(run.name), label(run.project))
-    out[#out + 1] = ("accel_running{%s} %d"):format(labels, run.status == "running" and 1 or 0)
-    for _, s in ipairs(assert(self.store:series(run))) do
-      local tag = ('%s,tag="%s"'):format(labels, label(s.tag))
-      if s.last then out[#out + 1] = ("accel_value{%s} %.17g"):format(tag, s.last):gsub("%-?inf$", { inf = "+Inf", ["-inf"] = "-Inf" }) end
-      out[#out + 1] = ("accel_step{%s} %d"):format(tag, s.last_step or 0)
-    end
-  end
-  return text(200, table.concat(out, "\n") .. "\n", "text/plain; version=0.0.4")
-end
+routes["/metrics"] = function(self) return text(200, metrics.text(self.store), metrics.CONTENT_TYPE) end
 
 --- Whether two texts are the same, in a time independent of the position of a difference.
 local function same(a, b)
