@@ -37,4 +37,33 @@ function M.page(args, root)
   error("accel-run ui does not start: " .. file:read "a")
 end
 
+local function output(command)
+  local pipe <close> = assert(io.popen(command))
+  return pipe:read "a"
+end
+
+--- The path of Chromium. Skips where it or python3 is missing.
+---@return string
+function M.browser()
+  local browser = output("command -v chromium chromium-browser google-chrome 2>/dev/null"):match "[^\n]+"
+  if not browser or output "command -v python3" == "" then
+    print "skip: chromium (package chromium) or python3 is not here"
+    os.exit(77)
+  end
+  return browser
+end
+
+--- Runs a script of tests/support with the browser on an address. Returns the JSON that it prints, decoded.
+---@param browser string
+---@param script string
+---@param url string
+---@param ... string? further arguments
+---@return table
+function M.in_browser(browser, script, url, ...)
+  local words = { "python3", (debug.getinfo(1, "S").source:match "^@(.*/)" or "./") .. script, browser, url, ... }
+  for i, word in ipairs(words) do words[i] = "'" .. word:gsub("'", "'\\''") .. "'" end
+  local text = output(table.concat(words, " ") .. " 2>&1")
+  return accel.json.decode((assert(text:match "{.*}", text)))
+end
+
 return M

@@ -145,6 +145,40 @@ function Store:curve(id, opts, ...)
   return out
 end
 
+--- Points lie by step: the first bucket that ends at this time or later, with its neighbours, tells which steps to search. After the
+--- last bucket that is every step from there on.
+local function near_wall(self, id, x)
+  local list, message, code = self.core:rows("SELECT idx FROM buckets WHERE series=? AND level=1 AND wall1>=? ORDER BY idx LIMIT 1", id, x)
+  if not list then return nil, message, code end
+  local idx = list[1] and list[1].idx
+  list, message, code = self.core:rows(idx and "SELECT min(step0) AS a, max(step1) AS b FROM buckets WHERE series=?1 AND level=1"
+    .. " AND idx BETWEEN ?2-1 AND ?2+1" or "SELECT step0 AS a, NULL AS b FROM buckets WHERE series=?1 AND level=1 AND idx>=?2"
+    .. " ORDER BY idx DESC LIMIT 1", id, idx or 0)
+  if not list then return nil, message, code end
+  local range = list[1] or {}
+  list, message, code = self.core:rows("SELECT step, wall, value FROM points WHERE series=? AND step BETWEEN ? AND ?"
+    .. " ORDER BY abs(wall-?), seq DESC LIMIT 1", id, range.a or math.mininteger, range.b or math.maxinteger, x)
+  if not list then return nil, message, code end
+  return list[1] or {}
+end
+
+--- The point of a series that is nearest to a place of an axis, of equal ones the last logged. An empty table for a series without points.
+---@param id integer of the series
+---@param x number
+---@param axis? "step"|"wall" default: "step"
+---@return {step: integer?, wall: number?, value: number?}? point value is nil where it is not a number
+---@return string? message, string? code
+function Store:near(id, x, axis)
+  if axis == "wall" then return near_wall(self, id, x) end
+  local best
+  for _, sql in ipairs { "step<=? ORDER BY step DESC, seq DESC", "step>? ORDER BY step, seq DESC" } do
+    local list, message, code = self.core:rows("SELECT step, wall, value FROM points WHERE series=? AND " .. sql .. " LIMIT 1", id, x)
+    if not list then return nil, message, code end
+    if list[1] and (not best or math.abs(list[1].step - x) < math.abs(best.step - x)) then best = list[1] end
+  end
+  return best or {}
+end
+
 --- Values other than numbers, of a kind ("text", "image", "histogram", "table", "artifact", "alert"), by step, without the bytes of
 --- images.
 ---@param run table|integer

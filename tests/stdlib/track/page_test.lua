@@ -8,17 +8,7 @@ package.path = (arg[0]:match "^(.*)/" or ".") .. "/../../support/?.lua;" .. pack
 local support = require "track"
 support.needs(core.sqlite, core.http_library)
 
-local function output(command)
-  local pipe = assert(io.popen(command))
-  local text = pipe:read "a"
-  pipe:close()
-  return text
-end
-local browser = output("command -v chromium chromium-browser google-chrome 2>/dev/null"):match "[^\n]+"
-if not browser or output "command -v python3" == "" then
-  print "skip: chromium (package chromium) or python3 is not here"
-  os.exit(77)
-end
+local browser = support.browser()
 
 local runs, points, pictures = tonumber(arg[1]) or 100, tonumber(arg[2]) or 100000, arg[3]
 local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or core.current_folder()) .. "/page-"))
@@ -44,10 +34,8 @@ end]]):format(root)))
 
 local url, pid = support.page(("'%s'"):format(root), root)
 local ok, err = xpcall(function()
-  local here = arg[0]:match "^(.*)/[^/]*$" or "."
-  local text = output(("python3 '%s/../../support/browser.py' '%s' '%s' \"exec '%s' '%s/live.lua'\" %s 2>&1"):format(here, browser, url, program,
-    root, pictures and "'" .. pictures .. "'" or ""))
-  local got = accel.json.decode((assert(text:match "{.*}", text)))
+  local got = support.in_browser(browser, "browser.py", url, ("exec '%s' '%s/live.lua'"):format(program, root), pictures)
+  local text = accel.json.encode(got)
   print(("%d lines of %d points: a zoom in %.0f ms; a logged value is drawn after %.2f s"):format(got.lines, got.points, got.zoom_ms, got.lag))
   assert(got.runs == runs and got.lines == runs and got.points == runs * points, text)
   assert(got.zoomed[1] == 8000 and got.zoomed[2] == 8000 + points // 5 and got.reset and got.arrow, text)

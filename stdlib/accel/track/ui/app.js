@@ -23,6 +23,7 @@ function drawRuns() {
   filtered = data.runs.filter(match);
   cursor = Math.min(cursor, Math.max(0, filtered.length - 1));
   $("runcount").textContent = `${filtered.length === data.runs.length ? "" : filtered.length + " of "}${data.runs.length} run${data.runs.length === 1 ? "" : "s"}, ${data.chosen.size} shown`;
+  $("fold").textContent = `Runs (${data.chosen.size} of ${data.runs.length} shown)`;
   $("runs").replaceChildren(...filtered.map((r, i) => {
     const on = data.chosen.has(r.id), swatch = el("span", { class: "swatch" });
     swatch.style.borderColor = colour(r);
@@ -149,6 +150,7 @@ async function begin() {
     el("tr", {}, el("td", {}, el("kbd", { text: "Esc" })), el("td", { text: "whole range; leave a field" })),
     el("tr", {}, el("td", {}, el("kbd", { text: "← → ↑ ↓" })), el("td", { text: "in a chart: move, zoom" })));
   $("help").onclick = () => $("keys").showModal();
+  $("fold").onclick = () => $("fold").setAttribute("aria-expanded", String($("fold").getAttribute("aria-expanded") !== "true"));
   $("theme").onclick = () => setTheme(dark() ? "light" : "dark");
   $("all").onclick = allOrNone;
   $("reset").onclick = resetZoom;

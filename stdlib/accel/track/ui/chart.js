@@ -2,16 +2,6 @@
 // most; the server thins long series out, so that a zoom asks for the part that is to be seen.
 const settings = { axis: "step", smooth: 0, log: false, sync: true };
 
-function ticks(from, to, n) {
-  const span = to - from;
-  if (!(span > 0)) return [from];
-  const raw = span / Math.max(1, n), unit = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map(k => k * unit).find(s => s >= raw);
-  const out = [];
-  for (let v = Math.ceil(from / step) * step; v <= to + step * 1e-9; v += step) out.push(Math.abs(v) < step * 1e-9 ? 0 : v);
-  return out;
-}
-
 class Chart {
   constructor(tag, on) {
     this.tag = tag;
@@ -20,8 +10,9 @@ class Chart {
     this.range = null;            // of x; null: all of it
     this.canvas = el("canvas", { role: "img", "aria-label": tag, tabindex: "0" });
     this.tip = el("div", { class: "tip", hidden: "" });
+    this.bad = el("span", { class: "bad" });
     this.element = el("div", { class: "card" },
-      el("h3", {}, el("span", { text: tag }), el("span", { class: "space" }),
+      el("h3", {}, el("span", { text: tag }), this.bad, el("span", { class: "space" }),
         el("button", { text: "⤢", title: "large or small", on: { click: () => { this.element.classList.toggle("wide"); this.draw(); this.load(); } } })),
       el("div", { class: "chart" }, this.canvas, this.tip));
     this.visible = false;
@@ -30,7 +21,7 @@ class Chart {
     c.addEventListener("pointerdown", e => this.press(e));
     c.addEventListener("pointermove", e => this.move(e));
     c.addEventListener("pointerup", e => this.release(e));
-    c.addEventListener("pointerleave", () => { this.hover = null; this.tip.hidden = true; if (this.drag === undefined) this.draw(); });
+    c.addEventListener("pointerleave", () => { this.inside = false; this.hover = null; this.tip.hidden = true; this.draw(); });
     c.addEventListener("dblclick", () => this.zoom(null));
     c.addEventListener("wheel", e => this.wheel(e), { passive: false });
     c.addEventListener("keydown", e => this.key(e));
@@ -74,132 +65,68 @@ class Chart {
         }
       }));
       this.took = performance.now() - started;
-      this.draw();
     } catch (e) { console.warn(String(e)); }
     this.loading = false;
+    this.draw();
     if (this.again) { this.again = false; this.load(); }
   }
 
-  bounds() {
-    let x0 = Infinity, x1 = -Infinity, y0 = Infinity, y1 = -Infinity;
-    const [from, to] = this.range || [-Infinity, Infinity], means = settings.smooth > 0 || settings.log || this.lines.length > 12;
-    for (const l of this.lines) {
-      const c = l.curve;
-      if (!c) continue;
-      for (let i = 0; i < c.x.length; i++) {
-        const x = c.x[i];
-        if (x < from || x > to || Number.isNaN(c.y[i])) continue;
-        if (x < x0) x0 = x;
-        if (x > x1) x1 = x;
-        const low = means ? c.y[i] : c.min[i], high = means ? c.y[i] : c.max[i];
-        if (settings.log && low <= 0) continue;
-        if (low < y0) y0 = low;
-        if (high > y1) y1 = high;
-      }
+  // What the chart says where it has no picture, else null.
+  state() {
+    if (this.lines.some(l => !l.curve) && (this.stale || this.loading)) return "loading";
+    return this.bounds ? null : "no values here";
+  }
+  // All of it, with `g` a canvas's context or vector.js's.
+  paint(g, w, h) {
+    this.bounds = boundsOf(this.lines, this.range);
+    const told = this.state();
+    this.box = null;
+    if (!this.bounds) {
+      g.font = AXIS_FONT;
+      g.fillStyle = cssColour("--soft");
+      g.fillText(told, 60, h / 2);
+      return;
     }
-    if (this.range) [x0, x1] = this.range;
-    if (!(x1 >= x0)) return null;
-    if (!(y1 >= y0)) [y0, y1] = settings.log ? [1, 10] : [0, 1];
-    if (settings.log) [y0, y1] = [Math.log10(y0), Math.log10(y1)];
-    if (x0 === x1) { x0 -= 0.5; x1 += 0.5; }
-    const pad = y1 > y0 ? (y1 - y0) * 0.05 : Math.abs(y0) * 0.1 || 0.5;
-    return { x0, x1, y0: y0 - pad, y1: y1 + pad };
+    const { box, X, Y } = drawAxes(g, this.bounds, w, h), { left, right, top, bottom } = box;
+    this.box = box;
+    g.save();
+    g.beginPath(); g.rect(left, top, right - left, bottom - top); g.clip();
+    for (const l of this.lines) drawLine(g, l, box, X, Y, this.lines.length > 12);
+    if (this.drag !== undefined && this.dragTo !== undefined) {
+      g.fillStyle = cssColour("--accent"); g.globalAlpha = 0.18;
+      g.fillRect(Math.min(this.drag, this.dragTo), top, Math.abs(this.dragTo - this.drag), bottom - top);
+      g.globalAlpha = 1;
+    }
+    if (this.hover) {             // at a step that was logged
+      const x = X(this.hover.x);
+      g.strokeStyle = cssColour("--soft"); g.lineWidth = 1; g.setLineDash([3, 3]); g.beginPath(); g.moveTo(x, top); g.lineTo(x, bottom); g.stroke(); g.setLineDash([]);
+      for (const r of this.hover.rows) if (typeof r.y === "number" && (!settings.log || r.y > 0)) { g.fillStyle = colour(r.run); g.beginPath(); g.arc(X(r.x), Y(r.y), 3, 0, 7); g.fill(); }
+    }
+    g.restore();
+    if (!this.bounds.some) { g.textAlign = "left"; g.textBaseline = "middle"; g.fillStyle = cssColour("--soft"); g.fillText(told || (settings.log ? "no value above 0" : "no finite values"), left + 8, (top + bottom) / 2); }
   }
-
-  label(x, span) {
-    if (settings.axis === "step") return Math.abs(x) >= 1e4 ? number(x / 1000) + "k" : number(x);
-    if (settings.axis === "time") return duration(x);
-    const d = new Date(x * 1000);
-    return span > 2 * 86400 ? d.toLocaleDateString() : d.toLocaleTimeString();
-  }
-
   draw() {
     if (this.closed || this.canvas.clientWidth === 0) return;
     const c = this.canvas, ratio = window.devicePixelRatio || 1, w = c.clientWidth, h = c.clientHeight;
     if (c.width !== Math.round(w * ratio) || c.height !== Math.round(h * ratio)) { c.width = Math.round(w * ratio); c.height = Math.round(h * ratio); }
-    const g = c.getContext("2d"), style = getComputedStyle(document.documentElement);
+    const g = c.getContext("2d");
     g.setTransform(ratio, 0, 0, ratio, 0, 0);
     g.clearRect(0, 0, w, h);
-    g.font = "11px system-ui, 'DejaVu Sans', sans-serif";
-    const b = this.bounds();
-    this.box = b && { ...b, left: 56, right: w - 8, top: 6, bottom: h - 20 };
-    const soft = style.getPropertyValue("--soft"), line = style.getPropertyValue("--line");
-    if (!b) {
-      g.fillStyle = soft;
-      g.fillText(this.stale || this.loading ? "loading" : "no values here", 60, h / 2);
-      return;
-    }
-    const { left, right, top, bottom } = this.box;
-    const X = x => left + (x - b.x0) / (b.x1 - b.x0) * (right - left);
-    const Y = y => bottom - ((settings.log ? Math.log10(y) : y) - b.y0) / (b.y1 - b.y0) * (bottom - top);
-    g.strokeStyle = line; g.fillStyle = soft; g.lineWidth = 1; g.textAlign = "right"; g.textBaseline = "middle";
-    g.beginPath();
-    for (const t of ticks(b.y0, b.y1, (bottom - top) / 36)) {
-      const y = Math.round(bottom - (t - b.y0) / (b.y1 - b.y0) * (bottom - top)) + 0.5;
-      g.moveTo(left, y); g.lineTo(right, y);
-      g.fillText(number(settings.log ? Number((10 ** t).toPrecision(3)) : Number(t.toPrecision(10))), left - 6, y);
-    }
-    g.textAlign = "center"; g.textBaseline = "top";
-    for (const t of ticks(b.x0, b.x1, (right - left) / 90)) {
-      const x = Math.round(X(t)) + 0.5;
-      if (x < left || x > right) continue;
-      g.moveTo(x, top); g.lineTo(x, bottom);
-      g.fillText(this.label(t, b.x1 - b.x0), Math.min(Math.max(x, left + 14), right - 14), bottom + 5);
-    }
-    g.stroke();
-    g.save();
-    g.beginPath(); g.rect(left, top, right - left, bottom - top); g.clip();
-    for (const l of this.lines) this.drawLine(g, l, X, Y);
-    if (this.drag !== undefined && this.dragTo !== undefined) {
-      g.fillStyle = style.getPropertyValue("--accent"); g.globalAlpha = 0.18;
-      g.fillRect(Math.min(this.drag, this.dragTo), top, Math.abs(this.dragTo - this.drag), bottom - top);
-      g.globalAlpha = 1;
-    }
-    if (this.hover !== undefined && this.hover !== null) {
-      g.strokeStyle = soft; g.setLineDash([3, 3]); g.beginPath(); g.moveTo(this.hover, top); g.lineTo(this.hover, bottom); g.stroke();
-    }
-    g.restore();
-  }
-
-  drawLine(g, l, X, Y) {
-    const c = l.curve;
-    if (!c || !c.x.length) return;
-    const n = c.x.length, many = this.lines.length > 12;
-    let spread = false;
-    for (let i = 0; i < n && !spread; i++) spread = c.max[i] > c.min[i];
-    if (spread && !many) {        // what the means hide
-      g.fillStyle = colour(l.run, 0.16);
-      g.beginPath();
-      let open = false;
-      for (let i = 0; i < n; i++) if (!Number.isNaN(c.y[i])) { if (open) g.lineTo(X(c.x[i]), Y(Math.max(c.max[i], settings.log ? 1e-300 : -Infinity))); else g.moveTo(X(c.x[i]), Y(c.max[i])); open = true; }
-      for (let i = n - 1; i >= 0; i--) if (!Number.isNaN(c.y[i])) g.lineTo(X(c.x[i]), Y(settings.log ? Math.max(c.min[i], 1e-300) : c.min[i]));
-      g.fill();
-    }
-    g.strokeStyle = colour(l.run);
-    g.lineWidth = many ? 1 : 1.5;
-    g.beginPath();
-    let mean, pen = false, drawn = 0, last;
-    l.smooth = settings.smooth > 0 ? new Float64Array(n) : c.y;
-    for (let i = 0; i < n; i++) {
-      const y = c.y[i];
-      if (Number.isNaN(y) || (settings.log && y <= 0)) { pen = false; if (settings.smooth > 0) l.smooth[i] = NaN; continue; }
-      mean = mean === undefined ? y : settings.smooth * mean + (1 - settings.smooth) * y;
-      const v = settings.smooth > 0 ? mean : y, px = X(c.x[i]), py = Y(v);
-      if (settings.smooth > 0) l.smooth[i] = v;
-      if (pen) g.lineTo(px, py); else g.moveTo(px, py);
-      pen = true; drawn++; last = [px, py];
-    }
-    g.stroke();
-    if (drawn === 1) { g.fillStyle = colour(l.run); g.beginPath(); g.arc(last[0], last[1], 3, 0, 7); g.fill(); }
+    this.paint(g, w, h);
+    const bad = this.lines.reduce((n, l) => n + l.series.n - l.series.finite, 0);
+    this.bad.textContent = bad ? `${bad} not finite` : "";
+    c.setAttribute("aria-label", `${this.tag}: ` + this.lines.slice(0, 8).map(l => `${l.run.name} ${number(l.series.last)} at step ${l.series.last_step}`).join(", ")
+      + (this.lines.length > 8 ? `, and ${this.lines.length - 8} more` : ""));
   }
 
   at(px) { const b = this.box; return b.x0 + (px - b.left) / (b.right - b.left) * (b.x1 - b.x0); }
   press(e) { if (e.button === 0 && this.box) { this.drag = e.offsetX; this.dragTo = undefined; this.canvas.setPointerCapture(e.pointerId); } }
   move(e) {
     if (!this.box) return;
-    this.hover = e.offsetX;
-    if (this.drag !== undefined) this.dragTo = e.offsetX;
-    if (!this.frame) this.frame = requestAnimationFrame(() => { this.frame = 0; this.draw(); this.tell(e); });
+    this.inside = true;
+    this.pointer = e;
+    if (this.drag !== undefined) { this.dragTo = e.offsetX; this.draw(); }
+    if (!this.frame) this.frame = requestAnimationFrame(async () => { try { await this.tell(this.pointer); } finally { this.frame = 0; } });
   }
   release() {
     const from = this.drag, to = this.dragTo;
@@ -231,33 +158,46 @@ class Chart {
     this.touch();
   }
 
-  tell(e) {                       // the values at the pointer
-    if (this.drag !== undefined || !this.box || this.hover === null) { this.tip.hidden = true; return; }
-    const x = this.at(e.offsetX), rows = [];
-    let near = null;
+  // The values at the pointer: of real points only, which the server looks up, and of no run that had not begun or had ended there.
+  async tell(e) {
+    const leave = () => { this.hover = null; this.tip.hidden = true; };
+    if (this.drag !== undefined || !this.box || !this.inside) return leave();
+    const b = this.box, x = this.at(e.offsetX), reach = 6 * (b.x1 - b.x0) / (b.right - b.left), wall = settings.axis !== "step";
+    const shift = l => settings.axis === "time" ? l.run.started : 0;
+    const Y = y => b.bottom - ((settings.log ? Math.log10(y) : y) - b.y0) / (b.y1 - b.y0) * (b.bottom - b.top);
+    const near = [];
     for (const l of this.lines) {
-      const c = l.curve;
-      if (!c || !c.x.length) continue;
+      const c = l.curve, s = l.series, from = (wall ? s.first_wall : s.first_step) - shift(l), to = (wall ? s.last_wall : s.last_step) - shift(l);
+      if (!c || !c.x.length || x < from - reach || x > to + reach) continue;
       let lo = 0, hi = c.x.length - 1;
       while (lo < hi) { const mid = (lo + hi) >> 1; if (c.x[mid] < x) lo = mid + 1; else hi = mid; }
-      if (lo > 0 && Math.abs(c.x[lo - 1] - x) < Math.abs(c.x[lo] - x)) lo--;
-      if (near === null || Math.abs(c.x[lo] - x) < Math.abs(near - x)) near = c.x[lo];
-      rows.push({ run: l.run, y: (l.smooth || c.y)[lo], x: c.x[lo] });
+      near.push({ l, away: Number.isNaN(c.y[lo]) ? Infinity : Math.abs(Y(c.y[lo]) - e.offsetY) });
     }
-    const b = this.box, Y = y => b.bottom - ((settings.log ? Math.log10(y) : y) - b.y0) / (b.y1 - b.y0) * (b.bottom - b.top);
-    rows.sort((p, q) => Math.abs(Y(p.y) - e.offsetY) - Math.abs(Y(q.y) - e.offsetY));
-    if (!rows.length) { this.tip.hidden = true; return; }
-    this.tip.replaceChildren(el("b", { text: (settings.axis === "step" ? "step " : "") + this.label(near, b.x1 - b.x0) }),
-      ...rows.slice(0, 8).map(r => {
-        const mark = el("i");
-        mark.style.background = colour(r.run);
-        return el("div", {}, mark, el("span", { text: r.run.name }), el("b", { text: number(r.y) }));
-      }));
-    if (rows.length > 8) this.tip.append(el("div", { text: `and ${rows.length - 8} more` }));
+    near.sort((p, q) => p.away - q.away);
+    const shown = near.slice(0, 8), ask = this.asked = {};
+    if (!shown.length) { leave(); return this.draw(); }
+    let got;
+    try {
+      got = await loadNear(shown.map(n => n.l.series.id), shown.map(n => x + shift(n.l)), wall ? "wall" : "step");
+    } catch (error) { console.warn(String(error)); return leave(); }
+    if (this.asked !== ask || !this.inside || this.closed) return;
+    const rows = [];
+    shown.forEach(({ l }, i) => { const p = got[i]; if (p) rows.push({ run: l.run, step: p.step, x: wall ? p.wall - shift(l) : p.step, y: p.value }); });
+    if (!rows.length) { leave(); return this.draw(); }
+    const first = rows.reduce((a, r) => Math.abs(r.x - x) < Math.abs(a.x - x) ? r : a);
+    this.hover = { x: first.x, rows };
+    const head = settings.axis === "step" ? `step ${first.step}` : `step ${first.step}, ` + (settings.axis === "time" ? duration(first.x) : clock(first.x));
+    this.tip.replaceChildren(el("b", { text: head }), ...rows.map(r => {
+      const mark = el("i");
+      mark.style.background = colour(r.run);
+      return el("div", {}, mark, el("span", { text: r.run.name + (r.step === first.step ? "" : ` (step ${r.step})`) }), el("b", { text: number(r.y) }));
+    }));
+    if (near.length > 8) this.tip.append(el("div", { text: `and ${near.length - 8} more` }));
     this.tip.hidden = false;
     const right = e.offsetX > this.canvas.clientWidth / 2;
     this.tip.style.left = right ? "" : e.offsetX + 14 + "px";
     this.tip.style.right = right ? this.canvas.clientWidth - e.offsetX + 14 + "px" : "";
     this.tip.style.top = Math.min(e.offsetY, this.canvas.clientHeight - 60) + "px";
+    this.draw();
   }
 }

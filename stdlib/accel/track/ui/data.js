@@ -52,6 +52,12 @@ async function loadCurves(ids, axis, from, to, points) {
   return out;
 }
 
+// The real point of each series nearest to a place of the axis: [{ step, wall, value }], null where there is none.
+async function loadNear(ids, at, axis) {
+  const got = await ask("/api/near?" + new URLSearchParams({ ids: ids.join(","), at: at.join(","), axis }));
+  return got.points.map(p => p.step === undefined ? null : { ...p, value: typeof p.value === "string" ? Number(p.value) : p.value });
+}
+
 // Colours far from each other, whatever their number; the order of runs by id keeps them.
 const dark = () => document.documentElement.dataset.theme === "dark";
 function colour(run, alpha) {
@@ -59,20 +65,6 @@ function colour(run, alpha) {
   const light = dark() ? 64 : 40 + (run.id % 3) * 4;
   return `hsl(${hue.toFixed(0)} ${dark() ? 68 : 72}% ${light}% / ${alpha === undefined ? 1 : alpha})`;
 }
-
-function number(x) {
-  if (x === null || x === undefined || Number.isNaN(x)) return "–";
-  if (Number.isInteger(x) && Math.abs(x) < 1e7) return String(x);
-  const a = Math.abs(x);
-  return a !== 0 && (a < 1e-3 || a >= 1e6) ? x.toExponential(3) : String(Number(x.toPrecision(5)));
-}
-function duration(s) {
-  s = Math.max(0, s);
-  if (s < 60) return s.toFixed(s < 10 ? 1 : 0) + " s";
-  const two = n => String(Math.floor(n)).padStart(2, "0");
-  return s < 3600 ? Math.floor(s / 60) + ":" + two(s % 60) : Math.floor(s / 3600) + ":" + two(s / 60 % 60) + ":" + two(s % 60);
-}
-const clock = s => new Date(s * 1000).toLocaleString();
 
 // Elements without markup: what runs logged is text, never code.
 function el(name, attributes, ...children) {

@@ -5,6 +5,7 @@
 ---   GET /api/runs                      runs with configuration and environment
 ---   GET /api/series?runs=1,2           series of runs
 ---   GET /api/curves?ids=1,2&axis=step|wall&from=&to=&points=&format=json|f64
+---   GET /api/near?ids=1,2&at=5,9.5&axis=step|wall      the logged point of each series nearest to a place
 ---   GET /api/records?run=1&kind=text   texts, images (without bytes), histograms, tables, artifacts, alerts
 ---   GET /api/image?id=1                bytes of one
 ---   GET /api/events?limit=             server-sent events: `change` with the series that grew, `runs` when their number or state changed;
@@ -88,7 +89,7 @@ routes["/api/series"] = function(self, request)
   local out = {}
   for _, id in ipairs(ids_of(request:query "runs") or {}) do
     for _, s in ipairs(read(self, "SELECT * FROM series WHERE run=?", id)) do
-      out[#out + 1] = { id = s.id, run = s.run, tag = s.tag, n = s.n, first_step = s.first_step, last_step = s.last_step,
+      out[#out + 1] = { id = s.id, run = s.run, tag = s.tag, n = s.n, finite = s.finite, first_step = s.first_step, last_step = s.last_step,
         first_wall = s.first_wall, last_wall = s.last_wall, last = number(s.last), min = number(s.min), max = number(s.max) }
     end
   end
@@ -127,6 +128,19 @@ routes["/api/curves"] = function(self, request)
     out[i] = { id = id, points = accel.json.array(rows) }
   end
   return json { curves = accel.json.array(out) }
+end
+
+routes["/api/near"] = function(self, request)
+  local ids, at, out = ids_of(request:query "ids"), {}, {}
+  for word in (request:query "at" or ""):gmatch "[^,]+" do at[#at + 1] = limit(word, 0) end
+  if not ids or #ids ~= #at then return text(400, "ids and at are lists of the same length\n") end
+  for i, id in ipairs(ids) do
+    local p = assert(self.store:near(id, at[i], request:query "axis" == "wall" and "wall" or "step"))
+    local value = p.value
+    if p.step and not value then value = "NaN" elseif value and value - value ~= 0 then value = value > 0 and "Infinity" or "-Infinity" end
+    out[i] = { step = p.step, wall = p.wall, value = value }
+  end
+  return json { points = accel.json.array(out) }
 end
 
 routes["/api/records"] = function(self, request)

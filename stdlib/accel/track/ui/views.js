@@ -77,7 +77,10 @@ function compare(rows, runs, only) { // rows: Map of key to values by run
   for (const [key, of] of rows) {
     const texts = runs.map(r => show(of(r))), differs = runs.length > 1 && texts.some(t => t !== texts[0]);
     if (only && !differs) continue;
-    body.push(el("tr", differs ? { class: "differs" } : {}, el("td", { text: key }), ...texts.map(t => el("td", { text: t }))));
+    const counts = new Map(); // marked: what is not as in most runs, of equals the first
+    for (const t of texts) counts.set(t, (counts.get(t) || 0) + 1);
+    const usual = texts.reduce((a, t) => counts.get(t) > counts.get(a) ? t : a, texts[0]);
+    body.push(el("tr", {}, el("td", { text: key }), ...texts.map(t => el("td", t === usual ? { text: t } : { text: t, class: "differs" }))));
   }
   return body;
 }
