@@ -460,11 +460,6 @@ ac_status ac_gguf_read(ac_gguf *f, int i, ac_tensor *dst, ac_err *e) {
   char path[ACI_PATH_SHOWN], is[128];
   uint64_t n = 1;
   for (int d = 0; d < t->ndim; d++) n *= (uint64_t)t->shape[d];
-  if (k->dtype < 0 && k->decode == NULL)
-    return AC_FAIL(e, UNSUPPORTED,
-                   "%s: tensor '%s' is %s, whose blocks accel cannot decode; requantize the file "
-                   "to a type such as Q4_K_M with llama.cpp's llama-quantize",
-                   aci_path_shown(f->path, path), t->name, k->name);
   if ((ac_dtype)dst->dtype != t->dtype || !aci_is_contiguous(dst) || (uint64_t)dst->numel != n)
     return AC_FAIL(e, INVALID,
                    "%s: tensor '%s', %llu elements of %s, does not fit its destination: %s",

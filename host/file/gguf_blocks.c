@@ -1,7 +1,5 @@
 /* Types of GGUF's tensors: the bytes of their blocks, blocks to f32 and f32 to blocks. Types with
- * blocks of 256 elements are in gguf_k.c and gguf_k_write.c. Called by gguf.c and gguf_write.c.
- *
- * The types IQ1, IQ2 and IQ3 need tables of several hundred points each and are not decoded. */
+ * blocks of 256 elements are in gguf_k.c, gguf_iq.c and gguf_k_write.c. Called by gguf.c and gguf_write.c. */
 #include <math.h>
 #include <string.h>
 
@@ -184,20 +182,20 @@ static const aci_gguf_type types[N_TYPES] = {
     [13] = {"Q5_K", 256, 176, -1, aci_gguf_q5_k, aci_gguf_to_q5_k, 0},
     [14] = {"Q6_K", 256, 210, -1, aci_gguf_q6_k, aci_gguf_to_q6_k, 208},
     [15] = {"Q8_K", 256, 292, -1, aci_gguf_q8_k, NULL, 0},
-    [16] = {"IQ2_XXS", 256, 66, -1, NULL, NULL, 0},
-    [17] = {"IQ2_XS", 256, 74, -1, NULL, NULL, 0},
-    [18] = {"IQ3_XXS", 256, 98, -1, NULL, NULL, 0},
-    [19] = {"IQ1_S", 256, 50, -1, NULL, NULL, 0},
+    [16] = {"IQ2_XXS", 256, 66, -1, aci_gguf_iq2_xxs, NULL, 0},
+    [17] = {"IQ2_XS", 256, 74, -1, aci_gguf_iq2_xs, NULL, 0},
+    [18] = {"IQ3_XXS", 256, 98, -1, aci_gguf_iq3_xxs, NULL, 0},
+    [19] = {"IQ1_S", 256, 50, -1, aci_gguf_iq1_s, NULL, 0},
     [20] = {"IQ4_NL", BLOCK, 18, -1, from_iq4_nl, NULL, 0},
-    [21] = {"IQ3_S", 256, 110, -1, NULL, NULL, 0},
-    [22] = {"IQ2_S", 256, 82, -1, NULL, NULL, 0},
+    [21] = {"IQ3_S", 256, 110, -1, aci_gguf_iq3_s, NULL, 0},
+    [22] = {"IQ2_S", 256, 82, -1, aci_gguf_iq2_s, NULL, 0},
     [23] = {"IQ4_XS", 256, 136, -1, aci_gguf_iq4_xs, NULL, 0},
     [24] = {"I8", 1, 1, AC_I8, NULL, NULL, 0},
     [25] = {"I16", 1, 2, AC_I16, NULL, NULL, 0},
     [26] = {"I32", 1, 4, AC_I32, NULL, NULL, 0},
     [27] = {"I64", 1, 8, AC_I64, NULL, NULL, 0},
     [28] = {"F64", 1, 8, AC_F64, NULL, NULL, 0},
-    [29] = {"IQ1_M", 256, 56, -1, NULL, NULL, 0},
+    [29] = {"IQ1_M", 256, 56, -1, aci_gguf_iq1_m, NULL, 0},
     [30] = {"BF16", 1, 2, AC_BF16, NULL, NULL, 0},
     [34] = {"TQ1_0", 256, 54, -1, aci_gguf_tq1_0, NULL, 0},
     [35] = {"TQ2_0", 256, 66, -1, aci_gguf_tq2_0, NULL, 0},

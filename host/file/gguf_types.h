@@ -1,5 +1,5 @@
 /* Blocks of GGUF's types, shared by the files that decode and encode them: gguf_blocks.c has the table and
- * the types of small blocks, gguf_k.c those with blocks of 256, gguf_k_write.c the way back. */
+ * the types of small blocks, gguf_k.c and gguf_iq.c those with blocks of 256, gguf_k_write.c the way back. */
 #ifndef ACI_FILE_GGUF_TYPES_H
 #define ACI_FILE_GGUF_TYPES_H
 #include "base/vmath.h"
@@ -31,6 +31,13 @@ void aci_gguf_q8_k(const unsigned char *p, float *y);
 void aci_gguf_iq4_xs(const unsigned char *p, float *y);
 void aci_gguf_tq1_0(const unsigned char *p, float *y);
 void aci_gguf_tq2_0(const unsigned char *p, float *y);
+void aci_gguf_iq1_s(const unsigned char *p, float *y);
+void aci_gguf_iq1_m(const unsigned char *p, float *y);
+void aci_gguf_iq2_xxs(const unsigned char *p, float *y);
+void aci_gguf_iq2_xs(const unsigned char *p, float *y);
+void aci_gguf_iq2_s(const unsigned char *p, float *y);
+void aci_gguf_iq3_xxs(const unsigned char *p, float *y);
+void aci_gguf_iq3_s(const unsigned char *p, float *y);
 
 /* 256 values to one block: rounded so that the weighted squared error is small (gguf_k_write.c). */
 void aci_gguf_to_q4_k(const float *x, unsigned char *p);

@@ -63,7 +63,7 @@ static int read_tensor(ac_gguf *f, int i) {
     return 0;
   }
   st = ac_gguf_read(f, i, out, &e);
-  REQUIRE(st == AC_OK || (st == AC_UNSUPPORTED && strncmp(t->type_name, "IQ", 2) == 0)); /* IQ1, IQ2, IQ3 */
+  REQUIRE(st == AC_OK);
   if (st == AC_OK) touch(ac_tensor_data(out), (uint64_t)ac_tensor_numel(out) * ac_dtype_bytes(t->dtype));
   ac_tensor_release(out);
   return 1;

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """GGUF files as llama.cpp's Python package writes them: python3 gguf_files.py OUTDIR
 types.gguf: a tensor of every type that accel reads, and metadata of every kind; types.safetensors: the values that the package gives back, f32, and
-`x`, the values before; x.q4_0 and x.q8_0 (u8): the blocks that the package makes of them. types.json: the metadata."""
+`x`, the values before; x.q4_0 and x.q8_0 (u8): the blocks that the package makes of them. types.json: the metadata.
+iq.gguf and iq.safetensors: blocks of the types IQ1, IQ2 and IQ3 with random bytes, which the package reads and does not write."""
 import json, os, sys
 
 import gguf, numpy as np
@@ -40,3 +41,16 @@ for name, dtype in (("I8", np.int8), ("I16", np.int16), ("I32", np.int32), ("I64
 w.write_header_to_file(); w.write_kv_data_to_file(); w.write_tensors_to_file(); w.close()
 save_file(expected, os.path.join(out, "types.safetensors"))
 with open(os.path.join(out, "types.json"), "w") as f: f.write(json.dumps(meta) + "\n")
+
+w = gguf.GGUFWriter(os.path.join(out, "iq.gguf"), "some-arch")
+expected = {}
+for kind in (T.IQ1_S, T.IQ1_M, T.IQ2_XXS, T.IQ2_XS, T.IQ2_S, T.IQ3_XXS, T.IQ3_S):
+    rows, blocks, (_, size) = 4, 2, gguf.GGML_QUANT_SIZES[kind]
+    data = rng.integers(0, 256, (rows * blocks, size), dtype=np.uint8)
+    if kind == T.IQ1_M: data[:, -1] &= 0x3f # a part of the scale, which is finite then
+    else: data[:, :2] = rng.standard_normal(rows * blocks).astype(np.float16).view(np.uint8).reshape(-1, 2)
+    data = data.reshape(rows, blocks * size)
+    w.add_tensor(kind.name, data, raw_dtype=kind)
+    expected[kind.name] = dequantize(data, kind).astype(np.float32)
+w.write_header_to_file(); w.write_kv_data_to_file(); w.write_tensors_to_file(); w.close()
+save_file(expected, os.path.join(out, "iq.safetensors"))

@@ -1,5 +1,5 @@
 --- models.gguf: GGUF, the files of llama.cpp, for the architectures of architectures.lua and GPT-2. Blocks of types.lua's types are
---- written, those of all types but IQ1, IQ2 and IQ3 are read. Names and metadata are in families.lua and decoder.lua, tokenizers in
+--- written, those of all types are read. Names and metadata are in families.lua and decoder.lua, tokenizers in
 --- tokenizer.lua, the head in head.lua.
 ---
 ---   assert(accel.models.gguf.save(model, "model.gguf", { type = "Q8_0", tokenizer = tok }))
