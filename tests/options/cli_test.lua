@@ -123,7 +123,8 @@ case.generate = { base = GENERATE, max_new_tokens = "5", do_sample = true, tempe
   system = { "x", base = GENERATE .. " --chat" }, template_var = { "mood=dog", base = GENERATE .. " --chat" },
   lines = { true, base = "m --max-new-tokens 5 <lines.txt" }, class = "NoSuchClass",
   dtype = { "bf16", base = GENERATE .. " --top-k 50 --max-new-tokens 100" },
-  cache_dtype = { "int8", base = GENERATE .. " --top-k 50 --max-new-tokens 100" }, assistant = "nowhere", lookup = "0", echo = true, json = true,
+  cache_dtype = { "int8", base = GENERATE .. " --top-k 50 --max-new-tokens 100" }, assistant = "nowhere", adapter = "nowhere",
+  adapter_weight = { "x", base = GENERATE .. " --adapter nowhere" }, lookup = "0", echo = true, json = true,
   stats = true }
 case["gguf export"] = { base = "m o.gguf", type = "q8_0", name = "x", class = "NoSuchClass", no_tokenizer = true }
 case["gguf import"] = { base = "m.gguf out", dtype = "bf16" }

@@ -167,6 +167,19 @@ s:recipe("accel.peft.PeftModel:save_pretrained", {
       return { state }
     end },
 })
+s:recipe("accel.peft.PeftModel:add_weighted_adapter", {
+  base = function() return { adapters = { "default", "other" }, weights = { 1.0, 1.0 }, adapter_name = "sum" } end,
+  run = function(call, given)
+    local model = two():eval()
+    call(model)
+    model:set_adapter(given.adapter_name)
+    return given.adapter_name, model.peft_config[given.adapter_name].r, model(ids)
+  end,
+  values = { adapters = { { "other", "default" } }, weights = { { 1.0, 2.0 } }, adapter_name = { "more" }, combination_type = { "cat" },
+    svd_rank = { 1 }, majority_sign_method = { "frequency" } },
+  with = { majority_sign_method = { combination_type = "ties", density = 1 } },
+  elsewhere = { density = "tests/stdlib/peft/weighted_test.lua" },
+})
 s:recipe("accel.peft.PeftModel:disable_adapter", {
   run = function(call)
     local model = two():eval()

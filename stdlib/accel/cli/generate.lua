@@ -34,6 +34,8 @@ local declared = {
   { "template_var", "list", nil, "NAME=VALUE", "with --chat: a variable of the chat template, as JSON or text", needs = "chat" },
   { "lines", "flag", false, nil, "every line of standard input is a prompt, all in one batch" },
   { "class", "string", nil, "NAME", "load this class, in place of the one that config.json names" },
+  { "adapter", "list", nil, "DIR", "a PEFT adapter; given again: the weighted sum of all (LoRA, IA3)" },
+  { "adapter_weight", "list", nil, "W", "weight of an adapter, in the order of --adapter [1]", needs = "adapter" },
   { "dtype", { "f32", "bf16", "f16", "f64" }, nil, "WORD", "format of the weights (default: the folder's)" },
   { "cache_dtype", { "f32", "bf16", "f16", "int8" }, nil, "WORD", "format of cached keys and values" },
   { "assistant", "string", nil, "DIR", "a smaller model that proposes tokens" },
@@ -132,6 +134,29 @@ local function load(path, o, model_alone)
   return model, tok, message
 end
 
+--- The model with the adapters of --adapter: one as it is, several or weighted ones as one that is their sum. nil and the message.
+local function adapted(model, o)
+  local names, weights = {}, o.weights
+  for i, dir in ipairs(o.adapter) do
+    names[i] = "adapter" .. i
+    local message
+    if i == 1 then model, message = accel.peft.PeftModel.from_pretrained(model, dir, { adapter_name = names[i] })
+    else
+      local ok, one, why = pcall(model.load_adapter, model, dir, names[i])
+      if not ok then return nil, dir .. ": " .. told(one) end
+      model, message = one, why
+    end
+    if not model then return nil, message end
+    weights[i] = weights[i] or 1
+  end
+  if #names > 1 or weights[1] ~= 1 then
+    local kind = model.peft_config[names[1]].peft_type == "LORA" and { combination_type = "cat" } or nil -- exact
+    model:add_weighted_adapter(names, weights, "sum", kind)
+    model:set_adapter "sum"
+  end
+  return model:eval()
+end
+
 local function run(o, words)
   local dir = words[1]
   local model, tok, message = load(dir, o)
@@ -139,6 +164,10 @@ local function run(o, words)
   if not tok then return command.refuse(NAME, "%s", message) end
   if not model.generate or not pcall(model.cache_shape, model) then
     return command.refuse(NAME, "the model in %s does not write text", dir)
+  end
+  if o.adapter then
+    model, message = adapted(model, o)
+    if not model then return command.refuse(NAME, "%s", message) end
   end
   local g = options_of(o, model)
   local folder = model.generation_config
@@ -212,6 +241,15 @@ return function(...)
   if wrong then cli.fail(declared, ("--template-var must be NAME=VALUE, got '%s'"):format(wrong)) end
   if o.class and words[1]:find "%.gguf$" then
     cli.fail(declared, ("--class has no effect on %s: a GGUF file names its own architecture; leave it out"):format(words[1]))
+  end
+  o.weights = {}
+  for i, word in ipairs(o.adapter_weight or {}) do
+    o.weights[i] = tonumber(word)
+    if not o.weights[i] then cli.fail(declared, ("--adapter-weight must be a number, got '%s'"):format(word)) end
+  end
+  if #o.weights > 0 and #o.weights ~= #o.adapter then
+    cli.fail(declared, ("--adapter is given %d times and --adapter-weight %d times; give one weight for each adapter, or none"):format(
+      #o.adapter, #o.weights))
   end
   local ok, result = pcall(run, o, words)
   if ok then return result end

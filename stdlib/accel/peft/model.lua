@@ -258,6 +258,26 @@ function PeftModel:delete_adapter(adapter_name, ...)
   use(self)
 end
 
+--- A new adapter from a weighted combination of others of type LORA or IA3. It is frozen and inactive until set_adapter. "svd" and "cat"
+--- approximate or hold the weighted sum of the adapters' changes of the weights, the others work on A and B. IA3: the sum of the vectors.
+--- example: local c = accel.peft.LoraConfig { r = 2, target_modules = { "0" }, init_lora_weights = false }
+---   local m = accel.peft.get_peft_model(accel.nn.Sequential(accel.nn.Linear(4, 3)), c)
+---   m:add_adapter("b", c)
+---   m:add_weighted_adapter({ "default", "b" }, { 0.7, 0.3 }, "both", { combination_type = "cat" })
+---   return m.peft_config.both.r --> 4
+---@param adapters string[]
+---@param weights number[] one an adapter, negative ones as well
+---@param adapter_name string of the new adapter
+---@param opts? table
+---  combination_type string = "svd": "svd", "cat", "linear", "ties", "ties_svd", "magnitude_prune", "magnitude_prune_svd"
+---  svd_rank integer: rank of the new adapter with svd (default: the largest of the adapters)
+---  density number: share of the values with the largest magnitudes that count, for ties and magnitude_prune
+---  majority_sign_method string = "total": the sign for ties: of the "total" of the values, or by "frequency"
+function PeftModel:add_weighted_adapter(adapters, weights, adapter_name, opts, ...)
+  check.surplus("PeftModel:add_weighted_adapter", ...)
+  require "accel.peft.weighted"(self, adapters, weights, adapter_name, opts)
+end
+
 --- A block in which the adapters have no effect. Also with a function.
 --- example: local m = accel.peft.get_peft_model(accel.nn.Sequential(accel.nn.Linear(4, 3)), accel.peft.LoraConfig { target_modules = { "0" } })
 ---   return m:disable_adapter(function() return m(accel.ones(1, 4)).shape end) --> { 1, 3 }

@@ -103,6 +103,44 @@ do -- llama.cpp's files: export, import, show, and text from one
   assert(gguf("show m/config.json", 1):find "rule magic at byte 0")
 end
 
+do -- adapters: one, the sum of two with weights, in a GGUF file's model as well
+  local peft = accel.peft
+  local function adapter(name, more)
+    local base = models.GPT2(config)
+    base:load_state_dict(model:state_dict())
+    local o = { init_lora_weights = false, lora_alpha = 60 }
+    for key, value in next, more do o[key] = value end
+    local adapted = peft.get_peft_model(base, peft.LoraConfig(o)):eval()
+    assert(adapted:save_pretrained(root .. "/" .. name))
+    return adapted
+  end
+  local function written(by) return tok:decode(by:generate(tok:encode("the cat").ids, { max_new_tokens = 12, eos_token_id = false })) .. "\n" end
+  local one, plain = adapter("one", { r = 2 }), text("the cat", { max_new_tokens = 12, eos_token_id = false })
+  adapter("two", { r = 3, target_modules = { "c_proj" } })
+  local want = written(one)
+  assert(want ~= plain)
+  same(run "m the cat --adapter one --max-new-tokens 12 --ignore-eos", want)
+  same(run "m.gguf the cat --adapter one --max-new-tokens 12 --ignore-eos", want)
+  same(run "m the cat --adapter one --adapter-weight 0 --max-new-tokens 12 --ignore-eos", plain)
+  assert(one:load_adapter(root .. "/two", "two"))
+  for given, weights in next, { [""] = { 1, 1 }, ["--adapter-weight 2 --adapter-weight -0.5"] = { 2, -0.5 } } do
+    local name = "sum" .. #given
+    one:add_weighted_adapter({ "default", "two" }, weights, name, { combination_type = "svd", svd_rank = 5 })
+    one:set_adapter(name)
+    same(run("m the cat --adapter one --adapter two --max-new-tokens 12 --ignore-eos " .. given), written(one))
+  end
+  local prompt = peft.get_peft_model(models.GPT2(config), peft.PromptTuningConfig { num_virtual_tokens = 2, task_type = "CAUSAL_LM" })
+  assert(prompt:save_pretrained(root .. "/prompt"))
+  assert(#run "m the cat --adapter prompt --max-new-tokens 4 --ignore-eos" > 1)
+  refused("m hi --adapter one --adapter prompt", 1,
+    "prompt: add_adapter: the model has adapters of type LORA, which cannot be combined with PROMPT_TUNING")
+  refused("m hi --adapter prompt --adapter-weight 2", 1, "adapters of type PROMPT_TUNING have no weighted combination")
+  refused("m hi --adapter nowhere", 1, "nowhere")
+  refused("m hi --adapter-weight 2", 2, "%-%-adapter%-weight has no effect without %-%-adapter")
+  refused("m hi --adapter one --adapter-weight x", 2, "%-%-adapter%-weight must be a number, got 'x'")
+  refused("m hi --adapter one --adapter two --adapter-weight 2", 2, "%-%-adapter is given 2 times and %-%-adapter%-weight 1 times")
+end
+
 -- a pipe that closes early ends it quietly
 local head = assert(io.popen(("'%s' generate '%s/m' the cat --max-new-tokens 20000 --ignore-eos 2>&1 | head -c 5"):format(
   accel.process.program(), root)))
