@@ -46,8 +46,11 @@ local kept = (1 - beta):cumprod(1)
 local Network = nn.Module:extend "Network"
 
 function Network:init(width)
-  self.level, self.digit = nn.Embedding(o.levels, width), nn.Embedding(10, width)
-  self.enter, self.inner, self.leave = nn.Linear(64, width), nn.ModuleList {}, nn.Linear(width, 64)
+  self.level = nn.Embedding(o.levels, width)
+  self.digit = nn.Embedding(10, width)
+  self.enter = nn.Linear(64, width)
+  self.inner = nn.ModuleList {}
+  self.leave = nn.Linear(width, 64)
   for i = 1, 3 do self.inner[i] = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width)) end
 end
 

@@ -49,6 +49,16 @@ local function folder_command(file, line)
   end
 end
 
+-- Two modules or parameters in one assignment: Lua assigns from right to left, so that they are registered in the wrong order.
+local function registers_several(file, line)
+  if not (file:match "^stdlib/.*%.lua$" or file:match "^examples/.*%.lua$") then return false end
+  local fields, values = line:match "^%s*(self%.[%w_.]+,%s[%w_., ]-) = (.*)$"
+  if not fields then return false end
+  local _, made = values:gsub("%f[%w]%u%w*%(", "")
+  local _, parts = values:gsub(":part%(", "")
+  return made + parts > 1
+end
+
 local function check(file)
   check_number(file)
   local kind = file:match("CMakeLists%.txt$") and "cmake" or file:match("%.(%w+)$")
@@ -66,6 +76,9 @@ local function check(file)
     if line:find("[^\32-\126\t]") then finding(file, number, "not ASCII") end
     if line:find("\t") then finding(file, number, "tab") end
     local command = folder_command(file, line)
+    if registers_several(file, line) then
+      finding(file, number, "an assignment of several modules registers the last one first; write one assignment a line")
+    end
     if command then finding(file, number, ("a shell's '%s'; use lfs or accel.util.folders"):format(command)) end
     if line:find("[ \t]$") then finding(file, number, "blank at the end of the line") end
     if #line > MAX_COLUMNS then finding(file, number, ("%d columns, not %d"):format(#line, MAX_COLUMNS)) end

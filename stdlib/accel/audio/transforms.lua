@@ -132,7 +132,9 @@ function MFCC:init(...)
   for k, v in pairs(o.melkwargs or {}) do mel[k] = v end
   local bands = mel.n_mels or 128
   if o.n_mfcc > bands then raise("MFCC: n_mfcc is %d, above n_mels, %d", o.n_mfcc, bands) end
-  self.MelSpectrogram, self.amplitude_to_DB, self.log_mels = MelSpectrogram(mel), AmplitudeToDB("power", 80.0), o.log_mels
+  self.MelSpectrogram = MelSpectrogram(mel)
+  self.amplitude_to_DB = AmplitudeToDB("power", 80.0)
+  self.log_mels = o.log_mels
   self:register_buffer("dct_mat", F.create_dct(o.n_mfcc, bands, o.norm))
 end
 function MFCC:forward(x)

@@ -228,7 +228,8 @@ local Model = Base:define("T5Model", { outputs = { "last_hidden_state", "encoder
 
 function Model:build(c)
   self.shared = nn.Embedding(c.vocab_size, c.d_model)
-  self.encoder, self.decoder = Stack(c, c.num_layers, false), Stack(c, c.num_decoder_layers, true)
+  self.encoder = Stack(c, c.num_layers, false)
+  self.decoder = Stack(c, c.num_decoder_layers, true)
 end
 
 Model.encode = T5.encode
@@ -249,7 +250,8 @@ end
 local Head = nn.Module:extend("T5ClassificationHead")
 
 function Head:init(c)
-  self.dense, self.dropout = nn.Linear(c.d_model, c.d_model), nn.Dropout(c.classifier_dropout)
+  self.dense = nn.Linear(c.d_model, c.d_model)
+  self.dropout = nn.Dropout(c.classifier_dropout)
   self.out_proj = nn.Linear(c.d_model, config.labels(c))
 end
 

@@ -242,7 +242,8 @@ end
 local Masked = Base:define("ViTForMaskedImageModeling", { outputs = { "reconstruction" }, ignored_keys = {} })
 
 function Masked:build(c)
-  self.vit, self.decoder = ViTModel:part(c, false, true), nn.ModuleList()
+  self.vit = ViTModel:part(c, false, true)
+  self.decoder = nn.ModuleList()
   self.decoder:append(nn.Conv2d(c.hidden_size, c.encoder_stride ^ 2 // 1 * c.num_channels, 1))
 end
 

@@ -15,7 +15,8 @@ local AdaptionLayer = AdapterLayer:extend("accel.peft.AdaptionLayer")
 ---@param base accel.nn.Module
 function AdaptionLayer:init(base)
   self:take(base)
-  self.adaption_prompt, self.adaption_gate = ParameterDict(), ParameterDict()
+  self.adaption_prompt = ParameterDict()
+  self.adaption_gate = ParameterDict()
 end
 
 --- The projections of an attention layer: q, k, v and o, or one of all three and o. nil for other modules.

@@ -12,7 +12,8 @@ local Wrapper = Module:extend("accel.peft.ModulesToSaveWrapper")
 ---@param module accel.nn.Module
 ---@param name string the adapter
 function Wrapper:init(module, name)
-  self.original_module, self.modules_to_save = module, ModuleDict()
+  self.original_module = module
+  self.modules_to_save = ModuleDict()
   self.disabled, self.active = false, name
   self:add(name)
 end

@@ -124,7 +124,9 @@ function M.complete(model, config)
         if module == words then known = { (name:gsub("%.base_layer$", "")) } end
       end
     end
-    if not known then raise("get_peft_model: target_modules is missing, and there is no default for %s; give it", family or "this model") end
+    if not known then
+      raise('get_peft_model: target_modules is missing, and there is no default for %s; give it, such as "all-linear"', family or "this model")
+    end
     config.target_modules = type(known) == "table" and { table.unpack(known) } or known
   end
   if config.peft_type == "IA3" and config.feedforward_modules == nil then

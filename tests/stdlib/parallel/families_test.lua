@@ -5,34 +5,12 @@
 local accel = require "accel"
 local here = arg[0]:match "^.*/" or ""
 local ranks = dofile(here .. "../../support/ranks.lua")
-local families = require "accel.models.families"
+local decoders = dofile(here .. "../../support/decoders.lua")
 
-local STEPS <const>, V <const> = 3, 33
+local STEPS <const>, V <const> = 3, decoders.vocabulary
 local LAYOUTS <const> = { "tp", "pp", "cp", "fsdp2", "zero3" }
 
---- A small configuration with the keys that the family declares.
-local function model_of(kind)
-  local class = accel.models[families.usual[kind]]
-  local c, fields = {}, class.schema.fields
-  for key, value in next, {
-    vocab_size = V, hidden_size = 32, n_embd = 32, num_hidden_layers = 2, n_layer = 2, num_layers = 2,
-      num_attention_heads = 4, n_head = 4, num_heads = 4,
-    num_key_value_heads = 2, num_kv_heads = 2, head_dim = 8, intermediate_size = 24, n_inner = 24, ffn_dim = 24, ffn_hidden_size = 24,
-    max_position_embeddings = 16, n_positions = 16, sliding_window = 4, window_size = 4, attention_types = { { { "global", "local" }, 1 } },
-    word_embed_proj_dim = 32, rotary_dim = 4, q_lora_rank = 8, kv_lora_rank = 8, qk_nope_head_dim = 4, qk_rope_head_dim = 4, v_head_dim = 6,
-    n_routed_experts = 4, num_local_experts = 4, num_experts = 4, n_group = 2, topk_group = 1,
-      num_experts_per_tok = kind == "llama4_text" and 1 or 2,
-    moe_intermediate_size = 8, shared_expert_intermediate_size = 8, first_k_dense_replace = 1,
-      intermediate_size_mlp = 24, attention_chunk_size = 4,
-    floor_scale = 3, dropout = 0.0, resid_pdrop = 0.0, embd_pdrop = 0.0, attn_pdrop = 0.0, max_window_layers = 1,
-      original_max_position_embeddings = 16,
-    state_size = 4,
-  } do
-    if fields[key] then c[key] = value end
-  end
-  accel.manual_seed(7)
-  return class(c)
-end
+local model_of = decoders.model_of
 
 local function batch(step)
   return accel.randint(4, V, { 4, 8 }, { generator = accel.Generator(step) })
@@ -70,8 +48,8 @@ end
 if not ranks.launched then
   local tried, refused, wrong = 0, {}, {}
   for _, layout in ipairs(LAYOUTS) do
-    for kind, name in accel.pairs(families.usual) do
-      if name:find "ForCausalLM$" and (not arg[1] or arg[1] == kind) and (not arg[2] or arg[2] == layout) then
+    for kind in accel.pairs(decoders.classes) do
+      if (not arg[1] or arg[1] == kind) and (not arg[2] or arg[2] == layout) then
         local ran, why = pcall(one, kind, layout)
         if not ran then
           wrong[#wrong + 1] = ("%s %s: %s"):format(kind, layout, why)

@@ -72,7 +72,7 @@ function FusedExperts:run(e, x)
   local y = accel.matmul(x, self.gate_up_proj[e])
   if self.gate_up_proj_bias then y = y + self.gate_up_proj_bias[e] end
   if self.clamp then -- gate and up alternate: (up + 1) * gate * sigmoid(alpha * gate), both limited
-    local pairs_ = y:view(y.shape[1], -1, 2)
+    local pairs_ = y:view(y.shape[1], y.shape[2] // 2, 2) -- not -1, which is unknown for an expert without rows
     local gate, up = pairs_:select(3, 1):clamp(nil, self.clamp.limit), pairs_:select(3, 2):clamp(-self.clamp.limit, self.clamp.limit)
     y = (up + 1) * gate * (gate * self.clamp.alpha):sigmoid()
   else

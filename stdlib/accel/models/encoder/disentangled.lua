@@ -19,7 +19,9 @@ local Attention = nn.Module:extend("DisentangledAttention")
 function Attention:init(d)
   local W, r = d.width, d.relative
   self.heads, self.head_dim, self.attn_pdrop, self.relative = d.heads, W // d.heads, d.attention_dropout, r
-  self.query_proj, self.key_proj, self.value_proj = nn.Linear(W, W), nn.Linear(W, W), nn.Linear(W, W)
+  self.query_proj = nn.Linear(W, W)
+  self.key_proj = nn.Linear(W, W)
+  self.value_proj = nn.Linear(W, W)
   if r and not r.shared then
     if r.c2p then self.pos_key_proj = nn.Linear(W, W) end
     if r.p2c then self.pos_query_proj = nn.Linear(W, W) end
@@ -85,7 +87,9 @@ local Conv = nn.Module:extend("DisentangledConv")
 function Conv:init(d)
   local k = d.conv.kernel
   self.conv = nn.Conv1d(d.width, d.width, k, { padding = (k - 1) // 2, groups = d.conv.groups })
-  self.LayerNorm, self.dropout, self.act = nn.LayerNorm(d.width, { eps = d.eps }), nn.Dropout(d.dropout), activation.find(d.conv.act)
+  self.LayerNorm = nn.LayerNorm(d.width, { eps = d.eps })
+  self.dropout = nn.Dropout(d.dropout)
+  self.act = activation.find(d.conv.act)
 end
 
 function Conv:forward(embedded, x, mask)

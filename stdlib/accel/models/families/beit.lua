@@ -66,7 +66,8 @@ function Model:build(c)
   local t = classify.tower(c, tower.vit_names { scale1 = c.layer_scale_init_value > 0 and "lambda_1" or nil,
     scale2 = c.layer_scale_init_value > 0 and "lambda_2" or nil })
   t.k_bias, t.scale, t.grid = false, c.layer_scale_init_value, c.use_relative_position_bias and { rows, columns } or nil
-  self.t, self.embeddings = t, nn.Module()
+  self.t = t
+  self.embeddings = nn.Module()
   local e = self.embeddings
   e.cls_token = Parameter(accel.zeros(1, 1, c.hidden_size))
   if c.use_mask_token then e.mask_token = Parameter(accel.zeros(1, 1, c.hidden_size)) end

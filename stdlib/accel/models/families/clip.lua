@@ -61,7 +61,8 @@ end
 local Text = define("CLIPTextModel", TEXT, { is_base = true, gradient_checkpointing = false, base_model_prefix = "text_model" })
 
 function Text:build(c)
-  self.t, self.embeddings = tower_of(c), nn.Module()
+  self.t = tower_of(c)
+  self.embeddings = nn.Module()
   self.embeddings.token_embedding = nn.Embedding(c.vocab_size, c.hidden_size)
   self.embeddings.position_embedding = nn.Embedding(c.max_position_embeddings, c.hidden_size)
   tower.build(self, self.t, Layer)
@@ -83,7 +84,8 @@ local Vision = define("CLIPVisionModel", VISION, { is_base = true, gradient_chec
 
 function Vision:build(c)
   local rows, columns = tower.grid(c.image_size, c.patch_size)
-  self.t, self.embeddings = tower_of(c), nn.Module()
+  self.t = tower_of(c)
+  self.embeddings = nn.Module()
   local e = self.embeddings
   e.class_embedding = nn.Parameter(accel.zeros(c.hidden_size))
   e.patch_embedding = tower.patches(c.hidden_size, c.num_channels, c.patch_size, false)
@@ -126,7 +128,8 @@ end
 local Model = define("CLIPModel", BOTH, { outputs = pairs_of_towers.OUTPUTS })
 
 function Model:build(c)
-  self.text_model, self.vision_model = Text:part(c.text_config), Vision:part(c.vision_config)
+  self.text_model = Text:part(c.text_config)
+  self.vision_model = Vision:part(c.vision_config)
   self.visual_projection = nn.Linear(c.vision_config.hidden_size, c.projection_dim, { bias = false })
   self.text_projection = nn.Linear(c.text_config.hidden_size, c.projection_dim, { bias = false })
   self.logit_scale = nn.Parameter(accel.full({}, c.logit_scale_init_value))

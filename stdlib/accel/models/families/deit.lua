@@ -24,14 +24,17 @@ local Model = Root:define("DeiTModel", { is_base = true, gradient_checkpointing 
 
 function Model:build(c, pooler)
   local rows, columns = tower.grid(c.image_size, c.patch_size)
-  self.t, self.embeddings = classify.tower(c, NAMES), nn.Module()
+  self.t = classify.tower(c, NAMES)
+  self.embeddings = nn.Module()
   local e = self.embeddings
-  e.cls_token, e.distillation_token = nn.Parameter(accel.zeros(1, 1, c.hidden_size)), nn.Parameter(accel.zeros(1, 1, c.hidden_size))
+  e.cls_token = nn.Parameter(accel.zeros(1, 1, c.hidden_size))
+  e.distillation_token = nn.Parameter(accel.zeros(1, 1, c.hidden_size))
   e.patch_embeddings = nn.Module()
   e.patch_embeddings.projection = tower.patches(c.hidden_size, c.num_channels, c.patch_size)
   e.position_embeddings = nn.Parameter(accel.zeros(1, rows * columns + 2, c.hidden_size))
   tower.build(self, self.t, Layer)
-  self.layernorm, self.dropout = nn.LayerNorm(c.hidden_size, { eps = c.layer_norm_eps }), nn.Dropout(c.hidden_dropout_prob)
+  self.layernorm = nn.LayerNorm(c.hidden_size, { eps = c.layer_norm_eps })
+  self.dropout = nn.Dropout(c.hidden_dropout_prob)
   if pooler ~= false then
     self.pooler = nn.Module()
     self.pooler.dense = nn.Linear(c.hidden_size, c.pooler_output_size)

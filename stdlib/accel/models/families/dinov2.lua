@@ -33,14 +33,17 @@ local Model = Root:define("Dinov2Model", { is_base = true, gradient_checkpointin
 
 function Model:build(c)
   local rows, columns = tower.grid(c.image_size, c.patch_size)
-  self.t, self.embeddings = tower_of(c), nn.Module()
+  self.t = tower_of(c)
+  self.embeddings = nn.Module()
   local e = self.embeddings
   e.cls_token = nn.Parameter(accel.zeros(1, 1, c.hidden_size))
   if c.use_mask_token then e.mask_token = nn.Parameter(accel.zeros(1, c.hidden_size)) end
-  e.position_embeddings, e.patch_embeddings = nn.Parameter(accel.zeros(1, rows * columns + 1, c.hidden_size)), nn.Module()
+  e.position_embeddings = nn.Parameter(accel.zeros(1, rows * columns + 1, c.hidden_size))
+  e.patch_embeddings = nn.Module()
   e.patch_embeddings.projection = tower.patches(c.hidden_size, c.num_channels, c.patch_size)
   tower.build(self, self.t, Layer)
-  self.layernorm, self.dropout = nn.LayerNorm(c.hidden_size, { eps = c.layer_norm_eps }), nn.Dropout(c.hidden_dropout_prob)
+  self.layernorm = nn.LayerNorm(c.hidden_size, { eps = c.layer_norm_eps })
+  self.dropout = nn.Dropout(c.hidden_dropout_prob)
 end
 
 --- Hidden states [B, patches + 1, width] of images, and the class token's.

@@ -59,7 +59,8 @@ local Mixer = nn.Module:extend("MambaMixer")
 function Mixer:init(c)
   local I, N = c.intermediate_size, c.state_size
   self.n, self.rank, self.kernel, self.act = N, c.time_step_rank, c.conv_kernel, activation.find(c.hidden_act)
-  self.A_log, self.D = Parameter(accel.zeros(I, N)), Parameter(accel.zeros(I))
+  self.A_log = Parameter(accel.zeros(I, N))
+  self.D = Parameter(accel.zeros(I))
   self.conv1d = nn.Conv1d(I, I, c.conv_kernel, { groups = I, bias = c.use_conv_bias })
   self.in_proj = nn.Linear(c.hidden_size, 2 * I, { bias = c.use_bias })
   self.x_proj = nn.Linear(I, c.time_step_rank + 2 * N, { bias = false })
@@ -104,7 +105,8 @@ end
 local Block = nn.Module:extend("MambaBlock")
 
 function Block:init(c)
-  self.norm, self.mixer = nn.RMSNorm(c.hidden_size, { eps = c.layer_norm_epsilon }), Mixer(c)
+  self.norm = nn.RMSNorm(c.hidden_size, { eps = c.layer_norm_epsilon })
+  self.mixer = Mixer(c)
   self.wide = c.residual_in_fp32
 end
 
@@ -119,7 +121,8 @@ end
 local Model = Root:define("MambaModel", { is_base = true, gradient_checkpointing = false })
 
 function Model:build(c)
-  self.embeddings, self.layers = nn.Embedding(c.vocab_size, c.hidden_size), nn.ModuleList()
+  self.embeddings = nn.Embedding(c.vocab_size, c.hidden_size)
+  self.layers = nn.ModuleList()
   for _ = 1, c.num_hidden_layers do self.layers:append(Block(c)) end
   self.norm_f = nn.RMSNorm(c.hidden_size, { eps = c.layer_norm_epsilon })
 end
@@ -159,7 +162,8 @@ end
 local Causal = Root:define("MambaForCausalLM", { tied_weights = { ["lm_head.weight"] = "backbone.embeddings.weight" } })
 
 function Causal:build(c)
-  self.backbone, self.lm_head = Model:part(c), nn.Linear(c.hidden_size, c.vocab_size, { bias = false })
+  self.backbone = Model:part(c)
+  self.lm_head = nn.Linear(c.hidden_size, c.vocab_size, { bias = false })
 end
 
 --- Logits [B, T, vocab] of ids [B, T], or with labels [B, T] the mean loss of each next token.

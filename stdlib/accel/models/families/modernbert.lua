@@ -41,8 +41,10 @@ end
 --- Adds a class whose forward pools hidden states and classifies.
 local function classifier(cls, Base, pool, loss)
   function cls:build(c)
-    self.model, self.head = Base:part(c), Prediction(c)
-    self.drop, self.classifier = nn.Dropout(c.classifier_dropout), nn.Linear(c.hidden_size, config.labels(c))
+    self.model = Base:part(c)
+    self.head = Prediction(c)
+    self.drop = nn.Dropout(c.classifier_dropout)
+    self.classifier = nn.Linear(c.hidden_size, config.labels(c))
   end
 
   --- Scores, or with labels their loss.

@@ -45,17 +45,25 @@ local Layer = nn.Module:extend("SegformerLayer")
 function Layer:init(c, s, rate)
   local W, hidden, ratio = c.hidden_sizes[s], c.hidden_sizes[s] * c.mlp_ratios[s], c.sr_ratios[s]
   self.heads, self.attn_pdrop = c.num_attention_heads[s], c.attention_probs_dropout_prob
-  self.layer_norm_1, self.attention = nn.LayerNorm(W, { eps = 1e-5 }), nn.Module()
+  self.layer_norm_1 = nn.LayerNorm(W, { eps = 1e-5 })
+  self.attention = nn.Module()
   local a = nn.Module()
-  a.query, a.key, a.value = nn.Linear(W, W), nn.Linear(W, W), nn.Linear(W, W)
+  a.query = nn.Linear(W, W)
+  a.key = nn.Linear(W, W)
+  a.value = nn.Linear(W, W)
   if ratio > 1 then a.sr, a.layer_norm = nn.Conv2d(W, W, ratio, { stride = ratio }), nn.LayerNorm(W, { eps = 1e-5 }) end
-  self.attention.self, self.attention.output = a, nn.Module()
+  self.attention.self = a
+  self.attention.output = nn.Module()
   self.attention.output.dense = nn.Linear(W, W)
-  self.layer_norm_2, self.mlp = nn.LayerNorm(W, { eps = 1e-5 }), nn.Module()
-  self.mlp.dense1, self.mlp.dwconv = nn.Linear(W, hidden), nn.Module()
+  self.layer_norm_2 = nn.LayerNorm(W, { eps = 1e-5 })
+  self.mlp = nn.Module()
+  self.mlp.dense1 = nn.Linear(W, hidden)
+  self.mlp.dwconv = nn.Module()
   self.mlp.dwconv.dwconv = nn.Conv2d(hidden, hidden, 3, { padding = 1, groups = hidden })
   self.mlp.dense2 = nn.Linear(hidden, W)
-  self.act, self.dropout, self.drop_path = activation.find(c.hidden_act), nn.Dropout(c.hidden_dropout_prob), DropPath(rate)
+  self.act = activation.find(c.hidden_act)
+  self.dropout = nn.Dropout(c.hidden_dropout_prob)
+  self.drop_path = DropPath(rate)
 end
 
 local function map_of(x, H, W) return x:transpose(2, 3):reshape(x.shape[1], x.shape[3], H, W) end
@@ -81,7 +89,9 @@ local Model = Root:define("SegformerModel", { is_base = true, gradient_checkpoin
 function Model:build(c)
   local e, total, done = nn.Module(), 0, 0
   self.encoder = e
-  e.patch_embeddings, e.block, e.layer_norm = nn.ModuleList(), nn.ModuleList(), nn.ModuleList()
+  e.patch_embeddings = nn.ModuleList()
+  e.block = nn.ModuleList()
+  e.layer_norm = nn.ModuleList()
   for _, n in ipairs(c.depths) do total = total + n end
   for s = 1, c.num_encoder_blocks do
     local patches, blocks, k = nn.Module(), nn.ModuleList(), c.patch_sizes[s]
@@ -135,7 +145,8 @@ function Head:init(c)
     self.linear_c:append(m)
   end
   self.linear_fuse = nn.Conv2d(c.decoder_hidden_size * c.num_encoder_blocks, c.decoder_hidden_size, 1, { bias = false })
-  self.batch_norm, self.dropout = nn.BatchNorm2d(c.decoder_hidden_size), nn.Dropout(c.classifier_dropout_prob)
+  self.batch_norm = nn.BatchNorm2d(c.decoder_hidden_size)
+  self.dropout = nn.Dropout(c.classifier_dropout_prob)
   self.classifier = nn.Conv2d(c.decoder_hidden_size, config.labels(c), 1)
 end
 

@@ -51,7 +51,8 @@ local Layer = tower.Layer:extend("SiglipEncoderLayer")
 local Text = define("SiglipTextModel", TEXT, { is_base = true, gradient_checkpointing = false, base_model_prefix = "text_model" })
 
 function Text:build(c)
-  self.t, self.embeddings = tower_of(c), nn.Module()
+  self.t = tower_of(c)
+  self.embeddings = nn.Module()
   self.embeddings.token_embedding = nn.Embedding(c.vocab_size, c.hidden_size)
   self.embeddings.position_embedding = nn.Embedding(c.max_position_embeddings, c.hidden_size)
   tower.build(self, self.t, Layer)
@@ -76,8 +77,10 @@ local Pooling = nn.Module:extend("SiglipMultiheadAttentionPoolingHead")
 function Pooling:init(c)
   self.probe = nn.Parameter(accel.zeros(1, 1, c.hidden_size))
   self.attention = nn.MultiheadAttention(c.hidden_size, c.num_attention_heads, { batch_first = true })
-  self.layernorm, self.mlp = nn.LayerNorm(c.hidden_size, { eps = c.layer_norm_eps }), nn.Module()
-  self.mlp.fc1, self.mlp.fc2 = nn.Linear(c.hidden_size, c.intermediate_size), nn.Linear(c.intermediate_size, c.hidden_size)
+  self.layernorm = nn.LayerNorm(c.hidden_size, { eps = c.layer_norm_eps })
+  self.mlp = nn.Module()
+  self.mlp.fc1 = nn.Linear(c.hidden_size, c.intermediate_size)
+  self.mlp.fc2 = nn.Linear(c.intermediate_size, c.hidden_size)
   self.act = activation.find(c.hidden_act)
 end
 
@@ -92,7 +95,8 @@ local Vision = define("SiglipVisionModel", VISION, { is_base = true, gradient_ch
 
 function Vision:build(c)
   local rows, columns = tower.grid(c.image_size, c.patch_size)
-  self.t, self.embeddings = tower_of(c), nn.Module()
+  self.t = tower_of(c)
+  self.embeddings = nn.Module()
   self.embeddings.patch_embedding = tower.patches(c.hidden_size, c.num_channels, c.patch_size)
   self.embeddings.position_embedding = nn.Embedding(rows * columns, c.hidden_size)
   tower.build(self, self.t, Layer)
@@ -115,8 +119,10 @@ end
 local Model = define("SiglipModel", BOTH, { outputs = pairs_of_towers.OUTPUTS })
 
 function Model:build(c)
-  self.text_model, self.vision_model = Text:part(c.text_config), Vision:part(c.vision_config)
-  self.logit_scale, self.logit_bias = nn.Parameter(accel.zeros(1)), nn.Parameter(accel.zeros(1))
+  self.text_model = Text:part(c.text_config)
+  self.vision_model = Vision:part(c.vision_config)
+  self.logit_scale = nn.Parameter(accel.zeros(1))
+  self.logit_bias = nn.Parameter(accel.zeros(1))
 end
 
 --- Scores of images and texts [images, texts] and [texts, images], and the unit vectors of texts and of images. With return_loss the

@@ -72,17 +72,23 @@ local Layer = nn.Module:extend("SwinLayer")
 function Layer:init(c, width, heads, shift, rate)
   local a, hidden = nn.Module(), math.floor(c.mlp_ratio * width)
   self.heads, self.w, self.shift, self.attn_pdrop = heads, c.window_size, shift, c.attention_probs_dropout_prob
-  a.query, a.key = nn.Linear(width, width, { bias = c.qkv_bias }), nn.Linear(width, width, { bias = c.qkv_bias })
+  a.query = nn.Linear(width, width, { bias = c.qkv_bias })
+  a.key = nn.Linear(width, width, { bias = c.qkv_bias })
   a.value = nn.Linear(width, width, { bias = c.qkv_bias })
   a.relative_position_bias_table = Parameter(accel.zeros((2 * self.w - 1) ^ 2 // 1, heads))
   self.attention = nn.Module()
-  self.attention.self, self.attention.output = a, nn.Module()
+  self.attention.self = a
+  self.attention.output = nn.Module()
   self.attention.output.dense = nn.Linear(width, width)
-  self.layernorm_before, self.layernorm_after = nn.LayerNorm(width, { eps = c.layer_norm_eps }), nn.LayerNorm(width,
-    { eps = c.layer_norm_eps })
-  self.intermediate, self.output = nn.Module(), nn.Module()
-  self.intermediate.dense, self.output.dense = nn.Linear(width, hidden), nn.Linear(hidden, width)
-  self.act, self.dropout, self.drop_path = activation.find(c.hidden_act), nn.Dropout(c.hidden_dropout_prob), DropPath(rate)
+  self.layernorm_before = nn.LayerNorm(width, { eps = c.layer_norm_eps })
+  self.layernorm_after = nn.LayerNorm(width, { eps = c.layer_norm_eps })
+  self.intermediate = nn.Module()
+  self.output = nn.Module()
+  self.intermediate.dense = nn.Linear(width, hidden)
+  self.output.dense = nn.Linear(hidden, width)
+  self.act = activation.find(c.hidden_act)
+  self.dropout = nn.Dropout(c.hidden_dropout_prob)
+  self.drop_path = DropPath(rate)
 end
 
 function Layer:attend_windows(x, H, W)
@@ -121,7 +127,8 @@ end
 local Merging = nn.Module:extend("SwinPatchMerging")
 
 function Merging:init(width)
-  self.reduction, self.norm = nn.Linear(4 * width, 2 * width, { bias = false }), nn.LayerNorm(4 * width, { eps = 1e-5 })
+  self.reduction = nn.Linear(4 * width, 2 * width, { bias = false })
+  self.norm = nn.LayerNorm(4 * width, { eps = 1e-5 })
 end
 
 function Merging:forward(x, H, W)
@@ -138,13 +145,15 @@ local Model = Root:define("SwinModel", { is_base = true, gradient_checkpointing 
 
 function Model:build(c, pooler)
   local side, total, done = c.image_size // c.patch_size, 0, 0
-  self.embeddings, self.encoder = nn.Module(), nn.Module()
+  self.embeddings = nn.Module()
+  self.encoder = nn.Module()
   local e = self.embeddings
   e.patch_embeddings = nn.Module()
   e.patch_embeddings.projection = tower.patches(c.embed_dim, c.num_channels, c.patch_size)
   if c.use_absolute_embeddings then e.position_embeddings = Parameter(accel.zeros(1, side * side, c.embed_dim)) end
   e.norm = nn.LayerNorm(c.embed_dim, { eps = 1e-5 })
-  self.dropout, self.encoder.layers = nn.Dropout(c.hidden_dropout_prob), nn.ModuleList()
+  self.dropout = nn.Dropout(c.hidden_dropout_prob)
+  self.encoder.layers = nn.ModuleList()
   for _, n in ipairs(c.depths) do total = total + n end
   local width = c.embed_dim
   for s, depth in ipairs(c.depths) do

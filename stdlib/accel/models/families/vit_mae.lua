@@ -32,7 +32,8 @@ local Model = Root:define("ViTMAEModel", { is_base = true, gradient_checkpointin
 
 function Model:build(c)
   local rows, columns = tower.grid(c.image_size, c.patch_size)
-  self.t, self.embeddings = classify.tower(c, tower.vit_names()), nn.Module()
+  self.t = classify.tower(c, tower.vit_names())
+  self.embeddings = nn.Module()
   local e = self.embeddings
   e.cls_token, e.position_embeddings = nn.Parameter(accel.zeros(1, 1, c.hidden_size)), frozen { 1, rows * columns + 1, c.hidden_size }
   e.patch_embeddings = nn.Module()
@@ -73,10 +74,12 @@ end
 local PreTraining = Root:define("ViTMAEForPreTraining", { outputs = { "logits", "mask", "ids_restore" } })
 
 function PreTraining:build(c)
-  self.vit, self.decoder = Model:part(c), nn.Module()
+  self.vit = Model:part(c)
+  self.decoder = nn.Module()
   local d, W = self.decoder, c.decoder_hidden_size
   local rows, columns = tower.grid(c.image_size, c.patch_size)
-  d.decoder_embed, d.mask_token = nn.Linear(c.hidden_size, W), nn.Parameter(accel.zeros(1, 1, W))
+  d.decoder_embed = nn.Linear(c.hidden_size, W)
+  d.mask_token = nn.Parameter(accel.zeros(1, 1, W))
   d.decoder_pos_embed = frozen { 1, rows * columns + 1, W }
   local t = classify.tower(c, tower.vit_names { layers = "decoder_encoder.layer" })
   t.width, t.layers, t.heads, t.ffn = W, c.decoder_num_hidden_layers, c.decoder_num_attention_heads, c.decoder_intermediate_size

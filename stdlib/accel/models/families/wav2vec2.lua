@@ -77,10 +77,12 @@ local Positions = nn.Module:extend("Wav2Vec2PositionConv")
 function Positions:init(c)
   local W, K, G = c.hidden_size, c.num_conv_pos_embeddings, c.num_conv_pos_embedding_groups
   local weight, parametrizations = nn.Module(), nn.Module()
-  weight.original0, weight.original1 = Parameter(accel.ones(1, 1, K)), Parameter(accel.zeros(W, W // G, K))
+  weight.original0 = Parameter(accel.ones(1, 1, K))
+  weight.original1 = Parameter(accel.zeros(W, W // G, K))
   parametrizations.weight = weight
   self.conv = nn.Module()
-  self.conv.bias, self.conv.parametrizations = Parameter(accel.zeros(W)), parametrizations
+  self.conv.bias = Parameter(accel.zeros(W))
+  self.conv.parametrizations = parametrizations
   self.K, self.G, self.act = K, G, activation.find(c.feat_extract_activation)
 end
 
@@ -99,13 +101,20 @@ local Layer = nn.Module:extend("Wav2Vec2EncoderLayer")
 function Layer:init(c)
   local W = c.hidden_size
   local a, f = nn.Module(), nn.Module()
-  a.k_proj, a.v_proj, a.q_proj, a.out_proj = nn.Linear(W, W), nn.Linear(W, W), nn.Linear(W, W), nn.Linear(W, W)
-  f.intermediate_dense, f.output_dense = nn.Linear(W, c.intermediate_size), nn.Linear(c.intermediate_size, W)
-  self.attention, self.layer_norm = a, nn.LayerNorm(W, { eps = c.layer_norm_eps })
-  self.feed_forward, self.final_layer_norm = f, nn.LayerNorm(W, { eps = c.layer_norm_eps })
+  a.k_proj = nn.Linear(W, W)
+  a.v_proj = nn.Linear(W, W)
+  a.q_proj = nn.Linear(W, W)
+  a.out_proj = nn.Linear(W, W)
+  f.intermediate_dense = nn.Linear(W, c.intermediate_size)
+  f.output_dense = nn.Linear(c.intermediate_size, W)
+  self.attention = a
+  self.layer_norm = nn.LayerNorm(W, { eps = c.layer_norm_eps })
+  self.feed_forward = f
+  self.final_layer_norm = nn.LayerNorm(W, { eps = c.layer_norm_eps })
   self.heads, self.attn_pdrop, self.norm_first = c.num_attention_heads, c.attention_dropout, c.do_stable_layer_norm
   self.act = activation.find(c.hidden_act)
-  self.dropout, self.activation_dropout = nn.Dropout(c.hidden_dropout), nn.Dropout(c.activation_dropout)
+  self.dropout = nn.Dropout(c.hidden_dropout)
+  self.activation_dropout = nn.Dropout(c.activation_dropout)
 end
 
 function Layer:attend_all(x, mask)
@@ -136,14 +145,20 @@ local Model = Root:define("Wav2Vec2Model", { is_base = true, gradient_checkpoint
 
 function Model:build(c)
   local features, projection, encoder = nn.Module(), nn.Module(), nn.Module()
-  features.conv_layers, encoder.layers = nn.ModuleList(), nn.ModuleList()
+  features.conv_layers = nn.ModuleList()
+  encoder.layers = nn.ModuleList()
   for i = 1, #c.conv_dim do features.conv_layers:append(Conv(c, i)) end
   projection.layer_norm = nn.LayerNorm(c.conv_dim[#c.conv_dim], { eps = c.layer_norm_eps })
   projection.projection = nn.Linear(c.conv_dim[#c.conv_dim], c.hidden_size)
-  self.feature_extractor, self.feature_projection, self.masked_spec_embed = features, projection, Parameter(accel.zeros(c.hidden_size))
-  encoder.pos_conv_embed, encoder.layer_norm = Positions(c), nn.LayerNorm(c.hidden_size, { eps = c.layer_norm_eps })
+  self.feature_extractor = features
+  self.feature_projection = projection
+  self.masked_spec_embed = Parameter(accel.zeros(c.hidden_size))
+  encoder.pos_conv_embed = Positions(c)
+  encoder.layer_norm = nn.LayerNorm(c.hidden_size, { eps = c.layer_norm_eps })
   for _ = 1, c.num_hidden_layers do encoder.layers:append(Layer(c)) end
-  self.encoder, self.projection_dropout, self.hidden_dropout = encoder, nn.Dropout(c.feat_proj_dropout), nn.Dropout(c.hidden_dropout)
+  self.encoder = encoder
+  self.projection_dropout = nn.Dropout(c.feat_proj_dropout)
+  self.hidden_dropout = nn.Dropout(c.hidden_dropout)
 end
 
 --- Features that so many samples give.
@@ -198,7 +213,9 @@ end
 local CTC = Root:define("Wav2Vec2ForCTC", { outputs = { "logits" } })
 
 function CTC:build(c)
-  self.wav2vec2, self.dropout, self.lm_head = Model:part(c), nn.Dropout(c.final_dropout), nn.Linear(c.hidden_size, c.vocab_size)
+  self.wav2vec2 = Model:part(c)
+  self.dropout = nn.Dropout(c.final_dropout)
+  self.lm_head = nn.Linear(c.hidden_size, c.vocab_size)
 end
 
 --- Scores of letters [B, features, vocab_size] of waves [B, samples], or with labels [B, letters] (-100: none) the CTC loss, whose blank is

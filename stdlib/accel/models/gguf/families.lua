@@ -67,12 +67,24 @@ local function known()
   return table.concat(out, ", ")
 end
 
+-- Why a family is not written: without an entry, llama.cpp has no architecture for it.
+local REASONS <const> = {
+  bloom = "accel does not write llama.cpp's 'bloom'", falcon = "accel does not write llama.cpp's 'falcon'",
+  gpt_bigcode = "accel does not write llama.cpp's 'starcoder'", mamba = "accel does not write llama.cpp's 'mamba'",
+  gpt_oss = "llama.cpp's 'gpt-oss' holds its experts in MXFP4, which accel does not write",
+  deepseek_v3 = "llama.cpp's 'deepseek2' splits and absorbs the latent projections, which accel does not write",
+  llama4_text = "accel does not write llama.cpp's 'llama4'", olmo3 = "llama.cpp's 'olmo2' with windows is not written",
+  mixtral = "the stacked experts of llama.cpp's 'llama' are not written",
+}
+
 function M.of_model(model)
   for _, family in ipairs(families) do
     if class.isinstance(model, family.class()) then return family end
   end
   local name = class.of(model) and class.of(model).__name or type(model)
-  raise("gguf.save: %s is not written; models with a language-model head of these architectures are: %s", name, known())
+  local kind = name:find "ForCausalLM$" and model.config and model.config.model_type
+  raise("gguf.save: %s is not written%s; models with a language-model head of these architectures are: %s", name,
+    kind and ": " .. (REASONS[kind] or "llama.cpp has no architecture for " .. kind) or "", known())
 end
 
 --- The family of a file. nil and the error otherwise.

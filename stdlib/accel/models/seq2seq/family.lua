@@ -37,7 +37,9 @@ function Biased:__call(x) return self.head(x) + self.bias:to(x.dtype) end
 local ClassificationHead = nn.Module:extend("Seq2SeqClassificationHead")
 
 function ClassificationHead:init(width, labels, dropout)
-  self.dense, self.out_proj, self.dropout = nn.Linear(width, width), nn.Linear(width, labels), nn.Dropout(dropout)
+  self.dense = nn.Linear(width, width)
+  self.out_proj = nn.Linear(width, labels)
+  self.dropout = nn.Dropout(dropout)
 end
 
 function ClassificationHead:forward(x) return self.out_proj(self.dropout(self.dense(self.dropout(x)):tanh())) end
@@ -70,7 +72,8 @@ return function(f)
   function Base:build(c)
     local d = f.describe(c)
     if not d.own_embedding then self.shared = nn.Embedding(d.vocab, d.width, { padding_idx = d.pad }) end
-    self.encoder, self.decoder = stack.Side(d, d.encoder, EncoderLayer, false), stack.Side(d, d.decoder, DecoderLayer, true)
+    self.encoder = stack.Side(d, d.encoder, EncoderLayer, false)
+    self.decoder = stack.Side(d, d.decoder, DecoderLayer, true)
     self.d = d
   end
 

@@ -44,7 +44,9 @@ function Attention:init(d, heads)
   local W = d.width
   self.heads, self.head_dim, self.attn_pdrop = heads, W // heads, d.attention_dropout
   self.k_proj = nn.Linear(W, W, { bias = d.k_bias ~= false })
-  self.v_proj, self.q_proj, self.out_proj = nn.Linear(W, W), nn.Linear(W, W), nn.Linear(W, W)
+  self.v_proj = nn.Linear(W, W)
+  self.q_proj = nn.Linear(W, W)
+  self.out_proj = nn.Linear(W, W)
 end
 
 local function heads_of(x, D) return x:view(x.shape[1], x.shape[2], -1, D):transpose(2, 3) end
@@ -78,10 +80,14 @@ M.Layer = Layer
 function Layer:init(d, side, cross)
   local W = d.width
   self.norm_first, self.act = d.norm_first, activation.find(d.act)
-  self.self_attn, self.self_attn_layer_norm = Attention(d, side.heads), nn.LayerNorm(W, { eps = EPS })
+  self.self_attn = Attention(d, side.heads)
+  self.self_attn_layer_norm = nn.LayerNorm(W, { eps = EPS })
   if cross then self.encoder_attn, self.encoder_attn_layer_norm = Attention(d, side.heads), nn.LayerNorm(W, { eps = EPS }) end
-  self.fc1, self.fc2, self.final_layer_norm = nn.Linear(W, side.ffn), nn.Linear(side.ffn, W), nn.LayerNorm(W, { eps = EPS })
-  self.dropout, self.activation_dropout = nn.Dropout(d.dropout), nn.Dropout(d.activation_dropout)
+  self.fc1 = nn.Linear(W, side.ffn)
+  self.fc2 = nn.Linear(side.ffn, W)
+  self.final_layer_norm = nn.LayerNorm(W, { eps = EPS })
+  self.dropout = nn.Dropout(d.dropout)
+  self.activation_dropout = nn.Dropout(d.activation_dropout)
 end
 
 --- x + part(norm(x)), or norm(x + part(x)).

@@ -25,7 +25,8 @@ function ChannelNorm:forward(x) return nn.LayerNorm.forward(self, x:permute(1, 3
 local ResponseNorm = nn.Module:extend("ResponseNorm")
 
 function ResponseNorm:init(n)
-  self.weight, self.bias = Parameter(accel.zeros(1, 1, 1, n)), Parameter(accel.zeros(1, 1, 1, n))
+  self.weight = Parameter(accel.zeros(1, 1, 1, n))
+  self.bias = Parameter(accel.zeros(1, 1, 1, n))
 end
 
 function ResponseNorm:forward(x)
@@ -38,7 +39,9 @@ local Layer = nn.Module:extend("ConvNextLayer")
 
 function Layer:init(c, n, rate, v2)
   self.dwconv = nn.Conv2d(n, n, 7, { padding = 3, groups = n })
-  self.layernorm, self.pwconv1, self.pwconv2 = nn.LayerNorm(n, { eps = EPS }), nn.Linear(n, 4 * n), nn.Linear(4 * n, n)
+  self.layernorm = nn.LayerNorm(n, { eps = EPS })
+  self.pwconv1 = nn.Linear(n, 4 * n)
+  self.pwconv2 = nn.Linear(4 * n, n)
   self.act, self.drop_path = activation.find(c.hidden_act), DropPath(rate)
   if v2 then
     self.grn = ResponseNorm(4 * n)
@@ -79,7 +82,8 @@ return function(o)
   local Model = Root:define(o.prefix .. "Model", { is_base = true, gradient_checkpointing = false })
 
   function Model:build(c)
-    self.embeddings, self.encoder = nn.Module(), nn.Module()
+    self.embeddings = nn.Module()
+    self.encoder = nn.Module()
     local e, total, done = self.embeddings, 0, 0
     e.patch_embeddings = nn.Conv2d(c.num_channels, c.hidden_sizes[1], c.patch_size, { stride = c.patch_size })
     e.layernorm = ChannelNorm(c.hidden_sizes[1], { eps = EPS })
