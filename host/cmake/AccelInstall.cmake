@@ -1,38 +1,46 @@
 # install: headers with the generated one, libraries, accel-run, the Lua module, stdlib (by its own folder),
 # and the two ways in which other builds find us: pkg-config accel, CMake accel::accel.
+#
+# Each rule names a component, and AccelPackages.cmake makes a package of each:
+#   runtime   accel-run, its manual pages, completions and benchmarks
+#   library   libaccel.so.<soname> and the modules that it loads (mpi, opencl, cuda: components of their own, by their dependencies)
+#   common    the Lua library and the stubs for editors
+#   lua       the module for stock Lua interpreters
+#   dev       headers, the link libaccel.so, pkg-config and CMake files
+#   doc       README, changelog, guides, reference, examples
 include(CMakePackageConfigHelpers)
 
 if(NOT TARGET accel OR NOT ACCEL_INSTALL)
   return()
 endif()
 
-install(TARGETS accel_core LIBRARY DESTINATION "${ACCEL_LUA_CDIR}/accel")
-foreach(module accel_onednn accel_mpi accel_cuda)
+install(TARGETS accel_core LIBRARY DESTINATION "${ACCEL_LUA_CDIR}/accel" COMPONENT lua)
+foreach(pair accel_onednn=library accel_mpi=mpi accel_cuda=cuda)
+  string(REGEX REPLACE "=.*" "" module ${pair})
+  string(REGEX REPLACE ".*=" "" component ${pair})
   if(TARGET ${module})
-    install(TARGETS ${module} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}/accel")
+    install(TARGETS ${module} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}/accel" COMPONENT ${component})
   endif()
 endforeach()
 if(ACCEL_MODULE_ONLY)
   return()
 endif()
-install(TARGETS accel accel_lua EXPORT accelTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(TARGETS accel accel_lua EXPORT accelTargets
+  LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT library NAMELINK_COMPONENT dev)
 if(TARGET accel-run)
-  install(TARGETS accel-run RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  install(TARGETS accel-run RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime)
 endif()
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/host/include/accel" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
-  FILES_MATCHING PATTERN "*.h")
+  COMPONENT dev FILES_MATCHING PATTERN "*.h")
 if(TARGET accel_gen)
-  install(FILES "${PROJECT_BINARY_DIR}/gen/accel/ops.h" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/accel")
-  install(FILES "${PROJECT_BINARY_DIR}/gen/ops.json" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+  install(FILES "${PROJECT_BINARY_DIR}/gen/accel/ops.h" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/accel" COMPONENT dev)
+  install(FILES "${PROJECT_BINARY_DIR}/gen/ops.json" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT dev)
 endif()
-# Stubs for editors.
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/lua/meta/" DESTINATION "${CMAKE_INSTALL_DATADIR}/accel/meta"
-  FILES_MATCHING PATTERN "*.lua")
-install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/README.md"
-  DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/CHANGELOG.md"
+  DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT doc)
 
 set(config_dir "${CMAKE_INSTALL_LIBDIR}/cmake/accel")
-install(EXPORT accelTargets NAMESPACE accel:: DESTINATION "${config_dir}")
+install(EXPORT accelTargets NAMESPACE accel:: DESTINATION "${config_dir}" COMPONENT dev)
 configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/accelConfig.cmake.in"
   "${PROJECT_BINARY_DIR}/CMakeFiles/accelConfig.cmake" INSTALL_DESTINATION "${config_dir}"
   PATH_VARS ACCEL_LUA_LDIR)
@@ -40,7 +48,7 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/accelConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/CMakeFiles/accelConfig.cmake" "${PROJECT_BINARY_DIR}/accelConfigVersion.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/accelLuaHeaders.cmake"
-  DESTINATION "${config_dir}")
+  DESTINATION "${config_dir}" COMPONENT dev)
 # The same for the build folder, which others may use where it lies: -Daccel_DIR=build/release.
 export(EXPORT accelTargets NAMESPACE accel:: FILE "${PROJECT_BINARY_DIR}/accelTargets.cmake")
 file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/accelConfig.cmake" @ONLY CONTENT [[
@@ -56,7 +64,8 @@ file(RELATIVE_PATH ACCEL_PC_UP "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE
 string(REGEX REPLACE "/$" "" ACCEL_PC_UP "${ACCEL_PC_UP}")
 foreach(name accel accel-lua)
   configure_file("${CMAKE_CURRENT_LIST_DIR}/${name}.pc.in" "${PROJECT_BINARY_DIR}/CMakeFiles/${name}.pc" @ONLY)
-  install(FILES "${PROJECT_BINARY_DIR}/CMakeFiles/${name}.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+  install(FILES "${PROJECT_BINARY_DIR}/CMakeFiles/${name}.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig"
+    COMPONENT dev)
 endforeach()
 # The build folder's own: headers lie in two places, and programs find the library where it was built. pkg-config splits at blanks.
 foreach(name SOURCE BINARY)

@@ -1,7 +1,8 @@
 # ac_module(<stage> [O3] [EXCLUDE <regex>...]) - one stage of the house: every .c below the calling folder
 # becomes part of the object library ac_<stage>. A new file needs no edit here. O3: kernels, compiled with -O3
 # in optimised builds. accel_libraries() joins the stages into the products named in the root CMakeLists.
-# accel_install(...) - install(...), unless ACCEL_INSTALL is off.
+# accel_install(...) - install(...), unless ACCEL_INSTALL is off. Each rule names its component, which becomes a package
+# (AccelInstall.cmake lists them).
 macro(accel_install)
   if(ACCEL_INSTALL)
     install(${ARGN})
