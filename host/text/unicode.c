@@ -106,7 +106,33 @@ static int by_pair(const void *x, const void *y) {
   return p->a != q->a ? (p->a < q->a ? -1 : 1) : p->b < q->b ? -1 : p->b > q->b;
 }
 
-static void read_decompositions(uint16_t *cells) {
+/* Cells while they are unpacked. Most pages hold one value, so a page's cells are written only when
+ * they differ. */
+enum { N_PAGES = (ACI_UNI_LAST + 1) >> 8, MIXED = 0xFFFF };
+typedef struct pages {
+  uint16_t flat[N_PAGES]; /* the value of all cells of a page, or MIXED */
+  uint16_t cell[N_PAGES][256];
+} pages;
+
+/* cell = (cell & keep) | bits, from first to last. */
+static void mark(pages *t, uint32_t first, uint32_t last, uint16_t keep, uint16_t bits) {
+  for (uint32_t c = first, end; c <= last; c = end + 1) {
+    uint16_t *flat = &t->flat[c >> 8], *cell = t->cell[c >> 8];
+    end = last < (c | 255) ? last : c | 255;
+    if (end - c == 255 && (keep == 0 || *flat != MIXED)) {
+      *flat = (uint16_t)((*flat & keep) | bits);
+      continue;
+    }
+    if (*flat != MIXED)
+      for (int i = 0; i < 256; i++) cell[i] = *flat;
+    *flat = MIXED;
+    for (uint32_t i = c & 255; i <= (end & 255); i++) cell[i] = (uint16_t)((cell[i] & keep) | bits);
+  }
+}
+
+static void flag(pages *t, uint32_t c, uint16_t bits) { mark(t, c, c, MIXED, bits); }
+
+static void read_decompositions(pages *t) {
   reader r = READER(decomposition);
   uint32_t at = 0, was = 0;
   size_t parts = 0;
@@ -118,17 +144,17 @@ static void read_decompositions(uint16_t *cells) {
     U.compatible[U.n_from++] = (head & 2) != 0;
     for (uint32_t i = 0; i < n; i++)
       U.part[parts++] = was = (uint32_t)((int32_t)was + difference(&r));
-    cells[c] |= HAS_DECOMPOSITION;
+    flag(t, c, HAS_DECOMPOSITION);
     if (!(head & 1)) {
       U.pairs[U.n_pairs++] = (pair){U.part[parts - 2], was, c};
-      cells[was] |= COMPOSES;
+      flag(t, was, COMPOSES);
     }
   }
   U.part_at[U.n_from] = (uint16_t)parts;
   qsort(U.pairs, U.n_pairs, sizeof U.pairs[0], by_pair);
 }
 
-static void read_lower(uint16_t *cells) {
+static void read_lower(pages *t) {
   reader r = READER(lower);
   for (uint32_t at = 0; r.left > 0;) {
     lower_run *l = &U.lower[U.n_lower++];
@@ -138,24 +164,24 @@ static void read_lower(uint16_t *cells) {
     l->last = l->first + (head >> 1) * l->stride;
     l->delta = difference(&r);
     at = l->last + 1;
-    for (uint32_t c = l->first; c <= l->last; c += l->stride) cells[c] |= HAS_LOWER;
+    for (uint32_t c = l->first; c <= l->last; c += l->stride) flag(t, c, HAS_LOWER);
   }
 }
 
-/* Stores equal pages once. Thousands of pages hold a single value. */
-static bool fold_pages(const uint16_t *cells) {
+/* Stores the pages, equal ones of a single value once. */
+static bool fold_pages(const pages *t) {
+  uint16_t value[PAGES]; /* of the pages that hold one. MIXED: several */
   size_t n = 0;
-  for (uint32_t p = 0; p <= ACI_UNI_LAST >> 8; p++) {
-    const uint16_t *page = cells + ((size_t)p << 8);
+  for (size_t p = 0; p < N_PAGES; p++) {
     size_t i = 0;
-    bool flat = true;
-    for (int k = 1; flat && k < 256; k++) flat = page[k] == page[0];
-    if (flat)
-      while (i < n && memcmp(U.cell[i], page, sizeof U.cell[0]) != 0) i++;
+    if (t->flat[p] != MIXED)
+      while (i < n && value[i] != t->flat[p]) i++;
     else i = n;
     if (i == n) {
       if (n == PAGES) return false;
-      memcpy(U.cell[n++], page, sizeof U.cell[0]);
+      value[n] = t->flat[p];
+      for (int k = 0; k < 256; k++) U.cell[n][k] = t->flat[p] != MIXED ? t->flat[p] : t->cell[p][k];
+      n++;
     }
     U.page[p] = (uint16_t)i;
   }
@@ -163,23 +189,25 @@ static bool fold_pages(const uint16_t *cells) {
 }
 
 static void unpack(void) {
-  uint16_t *cells = malloc((ACI_UNI_LAST + 1) * sizeof *cells);
+  pages *cells = malloc(sizeof *cells);
   run *breaks = malloc(800 * sizeof *breaks);
   if (cells != NULL && breaks != NULL) {
+    memset(cells->flat, 0, sizeof cells->flat);
     reader r = READER(category);
     for (uint32_t c = 0; r.left > 0;) {
       const uint32_t end = c + number(&r), v = number(&r);
       U.runs[U.n_runs++] = c;
       if (c < CHANGED_ALONE && CHANGED_ALONE <= end) U.runs[U.n_runs++] = CHANGED_ALONE;
-      for (; c <= end; c++) cells[c] = (uint16_t)v;
+      mark(cells, c, end, 0, (uint16_t)v);
+      c = end + 1;
     }
     const size_t n = read_runs((reader)READER(grapheme), breaks);
     for (size_t i = 0; i < n; i++)
-      for (uint32_t c = breaks[i].first; c <= breaks[i].last; c++)
-        cells[c] |= (uint16_t)(breaks[i].value << BREAK_SHIFT);
+      mark(cells, breaks[i].first, breaks[i].last, MIXED,
+           (uint16_t)(breaks[i].value << BREAK_SHIFT));
     U.n_classes = read_runs((reader)READER(combining), U.classes);
     for (size_t i = 0; i < U.n_classes; i++)
-      for (uint32_t c = U.classes[i].first; c <= U.classes[i].last; c++) cells[c] |= HAS_CLASS;
+      mark(cells, U.classes[i].first, U.classes[i].last, MIXED, HAS_CLASS);
     read_decompositions(cells);
     read_lower(cells);
     reader f = READER(fold);

@@ -1,8 +1,6 @@
 --- How a tokenizer's chat template is found and applied: Tokenizer:apply_chat_template. Templates come from chat_template.jinja
 --- or from chat_template in tokenizer_config.json: one, or several by name.
 local accel = require "accel"
-local Template = require "accel.text.template"
-local absent = require "accel.util.absent"
 local chat_messages = require "accel.text.chat_messages"
 local limits = require "accel.text.jinja.limits"
 local nearest = require "accel.util.nearest"
@@ -82,7 +80,7 @@ local function template_of(tok, o)
   local source, name = chosen(tok, o)
   local mine = compiled[tok]
   if mine and mine.source == source then return mine end
-  local made, message = Template.parse(source, name)
+  local made, message = require("accel.text.template").parse(source, name)
   if not made then raise("apply_chat_template: %s", message) end
   compiled[tok] = made
   return made
@@ -119,7 +117,7 @@ end
 local function check_variable(template, name, is_option)
   if template:reads(name) then return end
   if is_option then
-    absent.refuse_option("apply_chat_template", name)
+    require("accel.util.absent").refuse_option("apply_chat_template", name)
     local near = nearest(name, declared)
     if near then raise("apply_chat_template: unknown option '%s'; did you mean '%s'?", name, near) end
   end

@@ -7,9 +7,7 @@
 ---   local hidden = model(batch.input_ids, { attention_mask = batch.attention_mask })
 ---   print(tok:decode(enc.ids))
 local accel = require "accel"
-local DecodeStream = require "accel.text.decode_stream"
 local Encoding = require "accel.text.encoding"
-local batch_encoding = require "accel.text.batch_encoding"
 local chat_template = require "accel.text.chat_template"
 local check = require "accel.util.check"
 local arguments = require "accel.util.arguments"
@@ -375,7 +373,7 @@ end
 ---@param opts? table
 ---@return accel.text.Encoding[]|table<string, accel.Tensor>
 function Tokenizer:encode_batch(texts, opts, ...)
-  return batch_encoding.encode_batch(self, texts, opts, seed_of(self), ...)
+  return require("accel.text.batch_encoding").encode_batch(self, texts, opts, seed_of(self), ...)
 end
 
 --- As Transformers' tokenizers are called: a text or a list of texts, maybe with as many second texts, to a table of
@@ -402,7 +400,7 @@ end
 ---  split_special_tokens boolean = false: read special tokens in a text as text
 ---@return table
 function Tokenizer.__call(self, text, pair, opts, ...)
-  return batch_encoding.call(self, text, pair, opts, seed_of(self), ...)
+  return require("accel.text.batch_encoding").call(self, text, pair, opts, seed_of(self), ...)
 end
 
 --- The ids of a text as a list, or with return_tensors as an i64 tensor [1, tokens]. Options of tok(...).
@@ -466,7 +464,7 @@ end
 ---@return accel.text.DecodeStream
 function Tokenizer:decode_stream(opts, ...)
   local o = options("decode_stream", opts, { skip_special_tokens = true }, ...)
-  return DecodeStream(self, o.skip_special_tokens)
+  return require "accel.text.decode_stream"(self, o.skip_special_tokens)
 end
 
 return Tokenizer

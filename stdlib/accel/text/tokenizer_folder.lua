@@ -5,7 +5,6 @@ local core = require "accel.text.core"
 local model_folder = require "accel.util.model_folder"
 local options = require "accel.text.sources.options"
 local read_file = require "accel.util.read_file"
-local sources = require "accel.text.sources"
 local special_tokens = require "accel.text.special_tokens"
 
 local M = {}
@@ -32,7 +31,7 @@ local function open(dir, beside)
   if options.given(beside.config) then
     local text
     text, message, code = read_file(path, MOST)
-    local changed = text and options.apply(text, beside.config, sources.family(dir, beside.config))
+    local changed = text and options.apply(text, beside.config, require("accel.text.sources").family(dir, beside.config))
     if changed then
       native, message, code = M.parse(changed, path)
       return native, message, code
@@ -40,7 +39,7 @@ local function open(dir, beside)
   end
   native, message, code = core.open(path)
   if native or code ~= "not_found" then return native, message and model_folder.missing(dir, message), code end
-  local json, made, kind = sources.read(dir, beside)
+  local json, made, kind = require("accel.text.sources").read(dir, beside) -- files of many kinds: their readers are large
   if not json then
     if kind == "not_found" then return nil, model_folder.missing(dir, message), code end
     return nil, made, kind
