@@ -22,6 +22,7 @@ local NO_LIMIT <const> = { src = 0, max_bytes = math.maxinteger }
 
 --- Whether this rank reads the data set: rank 0, and in a dry run, where nobody sends, every simulated rank.
 local function reads() return dist.get_rank() == 0 or dist.get_backend() == "sim" end
+Dispatched.reads = reads
 
 --- Rank 0's description of its loader, broadcast to all.
 local function broadcast_description(base)

@@ -18,12 +18,14 @@
 ---   round(self)     if the Source has it: batches of this rank in a global batch, which is an update then
 ---   seed            set by the loader. The order is a function of seed and epoch
 ---   even_batches    if the Source has it, you may set it between passes
+---   reads()         if the Source has it: whether this rank reads the data set, whose files are then compared at a resume
 ---   late_remainder  the remainder is known with the last batch only
 local accel = require "accel"
 local agree = require "accel.accelerator.agreement"
 local batches_ahead = require "accel.data.ahead"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
+local fingerprint = require "accel.data.fingerprint"
 local loop = require "accel.util.loop"
 local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
@@ -219,6 +221,9 @@ end
 
 function DataLoader.__len(self) return self:len() end
 
+--- Whether this rank reads the data set itself.
+local function reads(self) return self.source.reads == nil or self.source.reads() end
+
 --- The position in the data, the same on all ranks: the epoch and its number of delivered samples (of all ranks), or
 --- batches if these have no common size. After the last batch it is the start of the next epoch.
 ---@return table
@@ -228,6 +233,7 @@ function DataLoader:state_dict()
   if self._over then epoch, batches, start = epoch + 1, 0, 0 end
   local total, state = self.source:total_batch_size(), { epoch = epoch, seed = self.seed }
   state.length = self.source:total_length()
+  state.data = reads(self) and fingerprint.of(self.dataset) or nil
   if self.source.native_shards then state.shards, state.batches = self.num_processes, batches
   elseif total then state.samples = start + batches // (self.source.round and self.source:round() or 1) * total
   else state.batches = batches * self.num_processes end
@@ -243,6 +249,7 @@ function DataLoader:load_state_dict(state)
     raise "DataLoader: not the state of a loader"
   end
   local batches, start = loader_position.from_state(self, state)
+  if (batches > 0 or start > 0) and reads(self) then fingerprint.check(state, self.dataset) end
   local own = (self.batch_sampler or self.sampler or {}).seed
   if own ~= nil and state.seed ~= nil and own ~= state.seed then
     raise("DataLoader: the state is of seed %d, this loader's sampler has %d", state.seed, own)

@@ -3,6 +3,7 @@
 local check = require "accel.util.check"
 local Dataset = require "accel.data.dataset"
 local fetch = require "accel.data.fetch"
+local fingerprint = require "accel.data.fingerprint"
 local raise = require "accel.util.raise"
 
 local M = {}
@@ -34,6 +35,8 @@ end
 
 function M.ColumnsDataset:len() return self.dataset:len() end
 
+function M.ColumnsDataset:fingerprint() return fingerprint.over("columns " .. table.concat(self.names, ","), self.dataset) end
+
 function M.ColumnsDataset:get(i)
   self:check_position(i)
   local sample, out = fetch.sample(self.dataset, i), {}
@@ -59,6 +62,8 @@ function M.CacheDataset:worker_spec()
 end
 
 function M.CacheDataset:len() return self.dataset:len() end
+
+function M.CacheDataset:fingerprint() return fingerprint.of(self.dataset) end
 
 function M.CacheDataset:get(i)
   self:check_position(i)

@@ -11,6 +11,7 @@
 --- be compressed (.gz .zst .xz .bz2 .lz4), and are unpacked into memory then.
 local check = require "accel.util.check"
 local Dataset = require "accel.data.dataset"
+local fingerprint = require "accel.data.fingerprint"
 local nearest = require "accel.util.nearest"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
@@ -327,6 +328,10 @@ function CSV:len() return #self.offsets end
 local STATE <const> = { "path", "delimiter", "types", "columns", "offsets", "classes", "ids" }
 
 --- For workers: the same file with its known layout, so that it is not scanned again.
+--- The file, for states of loaders: accel.data.fingerprint.
+---@return string
+function CSV:fingerprint() return fingerprint.files { self.path } end
+
 function CSV:worker_spec()
   local state = {}
   for _, key in ipairs(STATE) do state[key] = self[key] end

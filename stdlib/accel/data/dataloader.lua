@@ -4,6 +4,7 @@ local accel = require "accel.core"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local fetch = require "accel.data.fetch"
+local fingerprint = require "accel.data.fingerprint"
 local loop = require "accel.util.loop"
 local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
@@ -270,13 +271,14 @@ function DataLoader:set_epoch(epoch)
   self.epoch, self.position = epoch, 0
 end
 
---- The epoch of the pass under way (or coming) and the batches of it that were handed out.
+--- The epoch of the pass under way (or coming), the batches of it that were handed out, and which data it reads.
 function DataLoader:state_dict()
   return { epoch = self.epoch, position = self.position, seed = self.seed, batch_size = self.batch_size,
-    num_workers = self.stream and self.num_workers or nil }
+    num_workers = self.stream and self.num_workers or nil, data = fingerprint.of(self.dataset) }
 end
 
---- Makes the next loader() continue at the position of state_dict. A running pass ends here.
+--- Makes the next loader() continue at the position of state_dict. A running pass ends here. Raises if the state is from the middle of a
+--- pass over other data: other files, another length, or other views.
 ---@param state table result of state_dict()
 function DataLoader:load_state_dict(state)
   if type(state) ~= "table" or math.type(state.epoch) ~= "integer" or math.type(state.position) ~= "integer" then
@@ -293,6 +295,7 @@ function DataLoader:load_state_dict(state)
       .. "use the same num_workers, or set_epoch(%d) to begin the pass anew", state.num_workers or 0, self.num_workers,
       state.epoch)
   end
+  if state.position > 0 then fingerprint.check(state, self.dataset) end
   local own = (self.batch_sampler or self.sampler or {}).seed
   if own ~= nil and state.seed ~= nil and own ~= state.seed then
     raise("DataLoader: the state is of seed %d, this loader's sampler has %d", state.seed, own)

@@ -8,6 +8,7 @@
 local accel = require "accel"
 local check = require "accel.util.check"
 local Dataset = require "accel.data.dataset"
+local fingerprint = require "accel.data.fingerprint"
 local lfs = require "lfs"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
@@ -107,6 +108,14 @@ end
 function DatasetFolder:load(path) return path end -- luacheck: ignore self
 
 function DatasetFolder:len() return #self.samples end
+
+--- The names of the files, for states of loaders: accel.data.fingerprint.
+---@return string
+function DatasetFolder:fingerprint()
+  local paths = {}
+  for i, sample in ipairs(self.samples) do paths[i] = sample[1] end
+  return fingerprint.files(paths, true)
+end
 
 function DatasetFolder:get(i)
   self:check_position(i)

@@ -2,6 +2,7 @@
 --- them again, when source and functions can be sent.
 local check = require "accel.util.check"
 local collate = require "accel.data.collate"
+local fingerprint = require "accel.data.fingerprint"
 local IterableDataset = require "accel.data.iterable_dataset"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
@@ -127,6 +128,15 @@ function Derived:worker_spec()
   return { module = "accel.data.iterable_views:derived", args = args }
 end
 
+function Derived:fingerprint()
+  local what = { self.kind }
+  for i = 1, self.rest.n do
+    local x = self.rest[i]
+    what[#what + 1] = type(x) == "table" and table.concat(x, ",") or x ~= nil and tostring(x) or nil
+  end
+  return fingerprint.over(table.concat(what, " "), self.source)
+end
+
 --- The stream of this kind: map and filter by fn, batch by fn (may be nil) into n with drop_last, take and skip of n,
 --- shuffle by a buffer of n with a seed, columns by a list of names.
 ---@param source table
@@ -143,6 +153,8 @@ function Chain:init(sources)
 end
 
 function Chain:worker_spec() return { module = "accel.data.iterable_views:chain", args = { self.sources } } end
+
+function Chain:fingerprint() return fingerprint.over("concat", table.unpack(self.sources)) end
 
 function Chain:iterate(epoch, seed)
   local k, step, closing = 0, nil, nil
@@ -196,6 +208,12 @@ function Interleaved:worker_spec()
   return { module = "accel.data.iterable_views:interleaved", args = { self.sources, self.given, n = 2 } }
 end
 
+function Interleaved:fingerprint()
+  local o = self.o
+  local what = ("interleave %s %s %s"):format(o.stopping_strategy, table.concat(o.probabilities or {}, ","), o.seed or "")
+  return fingerprint.over(what, table.unpack(self.sources))
+end
+
 function Interleaved:iterate(epoch, seed)
   local n, steps, closings, live = #self.sources, {}, {}, 0
   for k, source in ipairs(self.sources) do steps[k], closings[k] = stream.begin(source, epoch, seed) end
@@ -239,6 +257,8 @@ local Cached = IterableDataset:extend("accel.data.IterableDataset")
 function Cached:init(source) self.source, self.splits = source, source.splits end
 
 function Cached:worker_spec() return { module = "accel.data.iterable_views:cached", args = { self.source } } end
+
+function Cached:fingerprint() return fingerprint.of(self.source) end
 
 function Cached:iterate(epoch, seed)
   local kept, i = self.kept, 0

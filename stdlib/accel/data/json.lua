@@ -4,6 +4,7 @@ local accel = require "accel"
 local core = require "accel.file.core"
 local check = require "accel.util.check"
 local Dataset = require "accel.data.dataset"
+local fingerprint = require "accel.data.fingerprint"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 
@@ -39,6 +40,10 @@ function JSON:init(path, opts)
 end
 
 function JSON:len() return #self.rows end
+
+--- The file, for states of loaders: accel.data.fingerprint.
+---@return string
+function JSON:fingerprint() return fingerprint.files { self.path } end
 
 function JSON:worker_spec() return { module = "accel.data.json", args = { self.path, self.given, n = 2 } } end
 

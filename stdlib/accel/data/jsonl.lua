@@ -8,6 +8,7 @@ local check = require "accel.util.check"
 local class = require "accel.util.class"
 local core = require "accel.file.core"
 local Dataset = require "accel.data.dataset"
+local fingerprint = require "accel.data.fingerprint"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local shard_paths = require "accel.data.shard_paths"
@@ -106,6 +107,10 @@ function JSONL.stream(paths, opts, ...)
 end
 
 function JSONL:len() return self.n end
+
+--- The files and their order, for states of loaders: accel.data.fingerprint.
+---@return string
+function JSONL:fingerprint() return fingerprint.files(self.paths) end
 
 function JSONL:worker_spec()
   local files = {}

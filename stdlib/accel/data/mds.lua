@@ -5,6 +5,7 @@ local accel = require "accel"
 local check = require "accel.util.check"
 local core = require "accel.file.core"
 local Dataset = require "accel.data.dataset"
+local fingerprint = require "accel.data.fingerprint"
 local lfs = require "lfs"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
@@ -167,6 +168,14 @@ function MDS:init(folder, opts)
 end
 
 function MDS:len() return self.n end
+
+--- The shards and their order, for states of loaders: accel.data.fingerprint.
+---@return string
+function MDS:fingerprint()
+  local paths = {}
+  for i, shard in ipairs(self.shards) do paths[i] = shard.path end
+  return fingerprint.files(paths)
+end
 
 function MDS:worker_spec() return { module = "accel.data.mds", args = { self.folder, self.given, n = 2 } } end
 

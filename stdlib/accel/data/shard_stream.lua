@@ -6,6 +6,7 @@
 --- Ranks of a prepared loader read all files and keep their own samples, which makes the order the same for any number of ranks. With
 --- native_shards = true each rank reads only its own files, which is faster and gives each number of ranks another order.
 local check = require "accel.util.check"
+local fingerprint = require "accel.data.fingerprint"
 local IterableDataset = require "accel.data.iterable_dataset"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
@@ -46,6 +47,13 @@ end
 
 function ShardStream:worker_spec()
   return { module = "accel.data.shard_stream", args = { self.format, self.paths, self.given, n = 3 } }
+end
+
+--- The files and their order, for states of loaders: accel.data.fingerprint.
+---@return string
+function ShardStream:fingerprint()
+  local text = ("%s, %s"):format(self.format, fingerprint.files(self.paths))
+  return self.options.shuffle_shards and text .. ", shuffle_shards" or text
 end
 
 --- The stream of every n-th file, from file i (0-based) on.

@@ -4,6 +4,7 @@ local class = require "accel.util.class"
 local core = require "accel.file.core"
 local Dataset = require "accel.data.dataset"
 local accel = require "accel"
+local fingerprint = require "accel.data.fingerprint"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local shard_paths = require "accel.data.shard_paths"
@@ -68,6 +69,10 @@ function TableDataset:_open(who, paths, o, keep)
 end
 
 function TableDataset:len() return self.n end
+
+--- The files and their order, for states of loaders: accel.data.fingerprint.
+---@return string
+function TableDataset:fingerprint() return fingerprint.files(self.paths) end
 
 --- The rows of a piece. The last ones used stay in memory.
 local function rows_of(self, piece)

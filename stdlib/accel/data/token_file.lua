@@ -4,6 +4,7 @@
 --- the system's page cache. A 1-d tensor of ids is used directly.
 local accel = require "accel"
 local Dataset = require "accel.data.dataset"
+local fingerprint = require "accel.data.fingerprint"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
@@ -41,6 +42,13 @@ end
 
 --- Number of windows that have a full target.
 function TokenFile:len() return math.max(0, (self.n_tokens - 1 - self.block) // self.stride + 1) end
+
+--- The file and its windows, for states of loaders: accel.data.fingerprint.
+---@return string
+function TokenFile:fingerprint()
+  local what = self.file and fingerprint.files { self.source } or ("%d tokens"):format(self.n_tokens)
+  return ("%s, block %d, stride %d"):format(what, self.block, self.stride)
+end
 
 --- For workers: the same file, or tensor.
 function TokenFile:worker_spec()

@@ -3,6 +3,7 @@
 local check = require "accel.util.check"
 local Dataset = require "accel.data.dataset"
 local fetch = require "accel.data.fetch"
+local fingerprint = require "accel.data.fingerprint"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local worker_spec = require "accel.data.worker_spec"
@@ -58,6 +59,8 @@ function M.Subset:worker_spec()
   return { module = "accel.data.views:Subset", args = { self.dataset, self.positions } }
 end
 
+function M.Subset:fingerprint() return fingerprint.over("subset " .. fingerprint.hash(self.positions), self.dataset) end
+
 function M.Subset:get(i)
   self:check_position(i)
   return self.dataset:get(self.positions[i])
@@ -89,6 +92,8 @@ function M.ConcatDataset:worker_spec()
   return { module = "accel.data.views:ConcatDataset", args = { self.datasets } }
 end
 
+function M.ConcatDataset:fingerprint() return fingerprint.over("concat", table.unpack(self.datasets)) end
+
 function M.ConcatDataset:get(i)
   self:check_position(i)
   local low, high = 1, #self.ends
@@ -118,6 +123,8 @@ function M.MapDataset:worker_spec()
 end
 
 function M.MapDataset:len() return self.dataset:len() end
+
+function M.MapDataset:fingerprint() return fingerprint.over("map", self.dataset) end
 
 function M.MapDataset:get(i)
   self:check_position(i)
@@ -164,6 +171,8 @@ function M.BatchDataset:len()
   local n, size = self.dataset:len(), self.batch_size
   return self.drop_last and n // size or -(-n // size)
 end
+
+function M.BatchDataset:fingerprint() return fingerprint.over(("batch %d"):format(self.batch_size), self.dataset) end
 
 function M.BatchDataset:get(i)
   self:check_position(i)

@@ -102,3 +102,55 @@ for name, entry in accel.pairs(formats) do
   end
 end
 print(("%d resumed passes equal the uninterrupted ones"):format(cases))
+
+-- A state from the middle of a pass over other data is refused: other files, another order, other steps. The folder does not matter.
+do
+  local tmp, lfs = os.getenv "ACCEL_TEST_TMP" or "/tmp", require "lfs"
+  local function write(dir, name, first, n)
+    lfs.mkdir(dir)
+    local f <close> = assert(io.open(dir .. "/" .. name, "w"))
+    for i = first, first + n - 1 do f:write(('{"id": %d}\n'):format(i)) end
+  end
+  local a, b = tmp .. "/same-a", tmp .. "/same-b"
+  for _, dir in ipairs { a, b } do
+    write(dir, "0.jsonl", 0, 10)
+    write(dir, "1.jsonl", 10, 10)
+  end
+  write(b, "2.jsonl", 20, 10)
+  local function loader(set, prepared)
+    local l = data.DataLoader(set, { batch_size = 4, collate_fn = collate })
+    return prepared and accel.accelerator.prepare_data_loader(l, { num_processes = 2, process_index = 0 }) or l
+  end
+  local function state_of(set, prepared)
+    local l = loader(set, prepared)
+    for _ in l() do return l:state_dict() end
+  end
+  local function refused(set, state, prepared)
+    local ok, err = pcall(function() loader(set, prepared):load_state_dict(state) end)
+    assert(not ok and tostring(err):find("over other data", 1, true), tostring(err))
+  end
+  local stream, rows = data.JSONL.stream, data.JSONL
+  for _, prepared in ipairs { false, true } do
+    local state = state_of(stream(a .. "/*.jsonl"):shuffle(5), prepared)
+    local l = loader(stream(b .. "/{0,1}.jsonl"):shuffle(5), prepared)
+    l:load_state_dict(state) -- the same files in another folder
+    refused(stream(b .. "/*.jsonl"):shuffle(5), state, prepared)
+    refused(stream(a .. "/{1,0}.jsonl"):shuffle(5), state, prepared)
+    refused(stream(a .. "/*.jsonl"):shuffle(6), state, prepared)
+    refused(stream(a .. "/*.jsonl"):take(12), state, prepared)
+    refused(stream(a .. "/*.jsonl"):concat(stream(b .. "/2.jsonl")), state, prepared)
+    refused(stream(a .. "/*.jsonl"):interleave { stream(b .. "/2.jsonl") }, state, prepared)
+    state.data = nil -- an older state
+    loader(stream(b .. "/*.jsonl"), prepared):load_state_dict(state)
+    state = loader(stream(a .. "/*.jsonl"), prepared):state_dict() -- at the start of a pass
+    loader(stream(b .. "/*.jsonl"), prepared):load_state_dict(state)
+    state = state_of(rows(a .. "/*.jsonl"), prepared)
+    loader(rows(b .. "/{0,1}.jsonl"), prepared):load_state_dict(state)
+    refused(rows(b .. "/{1,2}.jsonl"), state, prepared) -- as many rows
+    refused(rows(a .. "/{1,0}.jsonl"):map(print), state, prepared)
+    refused(rows(a .. "/*.jsonl"):shuffle(1), state, prepared)
+  end
+  write(a, "1.jsonl", 9, 11) -- the same name with another size
+  refused(stream(a .. "/*.jsonl"), state_of(stream(b .. "/{0,1}.jsonl")))
+  refused(data.ListDataset { 1, 2, 3, 4, 5, 6 }, state_of(data.ListDataset({ 1, 2, 3, 4, 5 }):map(function(x) return { id = x } end)))
+end

@@ -1,0 +1,84 @@
+--- What a data set reads, as a short text. Loaders keep it in their state, so that a pass over other data is not continued as if it were
+--- the same one. Used by accel.data.dataloader and accel.accelerator.loader.
+---
+--- A data set names what it reads in the method fingerprint(). Files count by their order, their names below the folder that they share,
+--- and their sizes: the same files in another folder, or on another machine, are the same data. Functions of map and filter cannot be
+--- compared and do not count. Any other data set with len counts by its length, and other streams are not compared.
+local core = require "accel.file.core"
+local lfs = require "lfs"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+local MOST_SIZES <const> = 10000 -- beyond it, names alone count: to ask for a size takes milliseconds on some network disks
+local MOST_TEXT <const> = 200
+
+--- The part of all paths up to the last slash that they share.
+local function common(paths)
+  local folder = paths[1] and paths[1]:match "^.*/" or ""
+  for _, path in ipairs(paths) do
+    while folder ~= "" and path:sub(1, #folder) ~= folder do folder = folder:sub(1, -2):match "^.*/" or "" end
+  end
+  return folder
+end
+
+--- A checksum of a list of texts or numbers, as 8 digits.
+---@param list (string|number)[]
+---@return string
+function M.hash(list) return ("%08x"):format(core.crc32(table.concat(list, "\0"))) end
+
+--- "3 files, 1f0a22c7".
+---@param paths string[]
+---@param names_only? boolean
+---@return string
+function M.files(paths, names_only)
+  local from, parts = #common(paths) + 1, {}
+  for i, path in ipairs(paths) do
+    parts[2 * i - 1] = path:sub(from)
+    parts[2 * i] = not names_only and #paths <= MOST_SIZES and lfs.attributes(path, "size") or -1
+  end
+  return ("%d file%s, %s"):format(#paths, #paths == 1 and "" or "s", M.hash(parts))
+end
+
+--- The text of a data set that is made from another one, or from several. nil if one of them has none.
+---@param what string
+---@param ... table
+---@return string?
+function M.over(what, ...)
+  local parts = {}
+  for i, source in ipairs { ... } do
+    parts[i] = M.of(source)
+    if not parts[i] then return nil end
+  end
+  local text = ("%s of (%s)"):format(what, table.concat(parts, "; "))
+  if #text <= MOST_TEXT then return text end
+  return ("%s of %d sources, %s"):format(what, #parts, M.hash { text })
+end
+
+local known = setmetatable({}, { __mode = "k" }) -- a state is saved often, and there may be a million files
+
+--- The text of a data set. nil: unknown.
+---@param dataset table
+---@return string?
+function M.of(dataset)
+  if type(dataset.fingerprint) == "function" then
+    if known[dataset] == nil then known[dataset] = dataset:fingerprint() or false end
+    return known[dataset] or nil
+  end
+  if dataset.iterate == nil and dataset.len then return ("%d samples"):format(dataset:len()) end
+  return nil
+end
+
+--- Raises if a state is from the middle of a pass over other data.
+---@param state table result of a loader's state_dict
+---@param dataset table
+function M.check(state, dataset)
+  local saved = state.data
+  if saved == nil then return end -- of a stream that is not known, or of an older version
+  local own = M.of(dataset)
+  if own == nil or own == saved then return end
+  raise("DataLoader: the state is from a pass over other data: %s; this loader reads %s; give it the same files (names, sizes, order) \z
+    and the same steps, or set_epoch(%d) to begin the pass anew", tostring(saved), own, state.epoch)
+end
+
+return M
