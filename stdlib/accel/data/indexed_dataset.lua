@@ -8,6 +8,7 @@
 local accel = require "accel"
 local Dataset = require "accel.data.dataset"
 local check = require "accel.util.check"
+local open_files = require "accel.data.open_files"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
@@ -89,6 +90,12 @@ local function find_fault(index, bytes)
   end
 end
 
+local function open_content(slot)
+  local file, message = open_read(slot.path)
+  if not file then raise("IndexedDataset: %s", message) end
+  return file
+end
+
 ---@param prefix string path of both files without ".bin" and ".idx"
 ---@param opts? {multimodal: boolean?} false. true: the index holds a mode for each sequence
 function IndexedDataset:init(prefix, opts)
@@ -105,9 +112,8 @@ function IndexedDataset:init(prefix, opts)
     index, why = read_index(index_file, o.multimodal)
   end
   if not index then raise("IndexedDataset: %s.idx: %s", prefix, why) end
-  self.file, message = open_read(prefix .. ".bin")
-  if not self.file then raise("IndexedDataset: %s", message) end
-  why = find_fault(index, size_of(self.file))
+  self.content = { path = prefix .. ".bin" }
+  why = find_fault(index, size_of(open_files.get(self.content, open_content)))
   if why then raise("IndexedDataset: %s.idx: %s", prefix, why) end
   self.prefix, self.multimodal, self.dtype, self._width = prefix, o.multimodal, index.kind[1], index.kind[2]
   self.sequence_lengths, self.sequence_pointers = index.lengths, index.pointers
@@ -136,8 +142,9 @@ function IndexedDataset:get(i, opts, ...)
   if o.offset < 0 or length < 0 or o.offset + length > n then
     raise("IndexedDataset: %d elements from %d on leave sequence %d, which has %d", length, o.offset, i, n)
   end
-  self.file:seek("set", at + o.offset * self._width)
-  local bytes = length == 0 and "" or self.file:read(length * self._width)
+  local file = open_files.get(self.content, open_content)
+  file:seek("set", at + o.offset * self._width)
+  local bytes = length == 0 and "" or file:read(length * self._width)
   if not bytes or #bytes < length * self._width then raise("IndexedDataset: %s.bin was cut while it is read", self.prefix) end
   local x = accel.from_bytes(bytes, self.dtype, { length }, { device = "cpu" })
   if not tensors.is_floating(self.dtype) then x = x:to "i64" end

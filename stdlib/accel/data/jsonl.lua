@@ -9,6 +9,7 @@ local class = require "accel.util.class"
 local core = require "accel.file.core"
 local Dataset = require "accel.data.dataset"
 local fingerprint = require "accel.data.fingerprint"
+local open_files = require "accel.data.open_files"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local shard_paths = require "accel.data.shard_paths"
@@ -133,17 +134,19 @@ local function file_of(files, i)
   return files[low]
 end
 
+local function open(f)
+  local file, message = core.open_unpacked(f.path)
+  if not file then raise("JSONL: %s", message) end
+  return file
+end
+
 ---@param i integer
 function JSONL:get(i)
   self:check_position(i)
   local f = file_of(self.files, i)
   local k = i - f.first
-  if not f.file then
-    local message
-    f.file, message = core.open_unpacked(f.path)
-    if not f.file then raise("JSONL: %s", message) end
-  end
-  local text = f.file:seek("set", f.offsets[k]) and f.file:read "l"
+  local file = open_files.get(f, open)
+  local text = file:seek("set", f.offsets[k]) and file:read "l"
   if not text then raise("JSONL: %s has changed since it was opened: line %d is gone", f.path, f.lines[k]) end
   return decode(f.path, f.lines[k], text, self.how, self.columns)
 end

@@ -7,6 +7,7 @@ local core = require "accel.file.core"
 local Dataset = require "accel.data.dataset"
 local fingerprint = require "accel.data.fingerprint"
 local lfs = require "lfs"
+local open_files = require "accel.data.open_files"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local read_json = require "accel.util.read_json"
@@ -118,29 +119,28 @@ local function describe(folder, s)
   return { path = path, samples = s.samples, bytes = bytes, names = names, sizes = sizes, decoders = decoders }
 end
 
-local function integer(shard, at)
-  local bytes = shard.file:seek("set", at) and shard.file:read(4)
+local function integer(file, shard, at)
+  local bytes = file:seek("set", at) and file:read(4)
   if not bytes or #bytes < 4 then fault(shard.path, "the shard is cut off; copy it again") end
   return (string.unpack("<I4", bytes))
 end
 
 local function open(shard)
-  if shard.file then return end
-  local message
-  shard.file, message = core.open_unpacked(shard.path, { limit = shard.bytes })
-  if not shard.file then raise("MDS: %s", message) end
-  local n = integer(shard, 0)
+  local file, message = core.open_unpacked(shard.path, { limit = shard.bytes })
+  if not file then raise("MDS: %s", message) end
+  local n = integer(file, shard, 0)
   if n ~= shard.samples then fault(shard.path, "%d samples, index.json says %d", n, shard.samples) end
+  return file
 end
 
 --- The bytes of sample k, from 0.
 local function record(shard, k)
-  open(shard)
-  local from, to = integer(shard, 4 + 4 * k), integer(shard, 8 + 4 * k)
+  local file = open_files.get(shard, open)
+  local from, to = integer(file, shard, 4 + 4 * k), integer(file, shard, 8 + 4 * k)
   if from < 8 + 4 * shard.samples or to < from or to > shard.bytes then
     fault(shard.path, "sample %d is at the bytes %d to %d, outside of the shard", k + 1, from, to)
   end
-  local bytes = shard.file:seek("set", from) and (to == from and "" or shard.file:read(to - from))
+  local bytes = file:seek("set", from) and (to == from and "" or file:read(to - from))
   if not bytes or #bytes ~= to - from then fault(shard.path, "the shard is cut off; copy it again") end
   return bytes
 end

@@ -5,6 +5,7 @@ local core = require "accel.file.core"
 local Dataset = require "accel.data.dataset"
 local accel = require "accel"
 local fingerprint = require "accel.data.fingerprint"
+local open_files = require "accel.data.open_files"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local shard_paths = require "accel.data.shard_paths"
@@ -42,21 +43,48 @@ local function features_of(metadata)
   return ok and type(value) == "table" and type(value.info) == "table" and value.info.features or nil
 end
 
---- Opens all files. who: the class, for messages.
+local function reopen(slot)
+  local t, info = open(slot.who, slot.path, slot.limit)
+  local sizes = table.concat(info.batches, ",")
+  if slot.sizes and slot.sizes ~= sizes then raise("%s: %s has changed since it was opened", slot.who, slot.path) end
+  slot.sizes, slot.info = sizes, not slot.sizes and info or nil
+  return t
+end
+
+--- Rows in memory keep their file open.
+local function forget(slot)
+  for _, piece in ipairs(slot.pieces) do
+    if piece.rows then piece.rows:close() end
+    piece.rows = nil
+  end
+end
+
+--- Rows k of a file, of some columns.
+local function read(slot, k, columns)
+  local rows, message = open_files.get(slot, reopen):batch(k, columns)
+  if not rows then raise("%s: %s", slot.who, message) end
+  return rows
+end
+
+--- Opens all files, of which the last ones stay open. who: the class, for messages.
 function TableDataset:_open(who, paths, o, keep)
   self.paths, self.o, self.keep = shard_paths(who, paths), o, keep
   self.pieces, self.n, self.tables, self.recent, self.who = {}, 0, {}, {}, who
   for k, path in ipairs(self.paths) do
-    local t, info = open(who, path, o.limit)
+    local slot = { who = who, path = path, limit = o.limit, pieces = {}, forget = forget }
+    open_files.get(slot, reopen)
+    local info = slot.info
+    slot.info = nil
     if k == 1 then
       self.columns, self.metadata, self.features = info.columns, info.metadata, features_of(info.metadata)
     else
       same_columns(who, path, self.columns, info.columns)
     end
-    self.tables[k] = t
+    self.tables[k] = slot
     for b, rows in ipairs(info.batches) do
       if rows > 0 then
-        self.pieces[#self.pieces + 1] = { file = k, batch = b, first = self.n }
+        local piece = { file = k, batch = b, first = self.n }
+        self.pieces[#self.pieces + 1], slot.pieces[#slot.pieces + 1] = piece, piece
         self.n = self.n + rows
       end
     end
@@ -77,8 +105,7 @@ function TableDataset:fingerprint() return fingerprint.files(self.paths) end
 --- The rows of a piece. The last ones used stay in memory.
 local function rows_of(self, piece)
   if piece.rows then return piece.rows end
-  local rows, message = self.tables[piece.file]:batch(piece.batch, self.o.columns)
-  if not rows then raise("%s: %s", self.who, message) end
+  local rows = read(self.tables[piece.file], piece.batch, self.o.columns)
   piece.rows = rows
   local recent = self.recent
   recent[#recent + 1] = piece
@@ -111,11 +138,18 @@ end
 function TableDataset:column(name)
   local out = {}
   for _, piece in ipairs(self.pieces) do
-    local rows, message = self.tables[piece.file]:batch(piece.batch, { name })
-    if not rows then raise("%s: %s", self.who, message) end
+    local rows = read(self.tables[piece.file], piece.batch, { name })
     table.move(rows:column(name), 1, rows:rows(), #out + 1, out)
   end
   return out
+end
+
+local JOINED <const> = 32 -- parts of a tensor that keep their files open
+
+local function join(parts)
+  local whole = accel.cat(parts, 1)
+  for _, part in ipairs(parts) do part:release() end
+  return whole
 end
 
 --- The numbers of a column as one tensor: in the file's own memory if they are in one piece, uncompressed and without nulls. Lists of
@@ -124,13 +158,13 @@ end
 ---@return accel.Tensor
 function TableDataset:tensor(name)
   local parts = {}
-  for k, piece in ipairs(self.pieces) do
-    local rows, message = self.tables[piece.file]:batch(piece.batch, { name })
-    if not rows then raise("%s: %s", self.who, message) end
-    parts[k] = rows:tensor(name)
+  for _, piece in ipairs(self.pieces) do
+    if #parts == JOINED then parts = { join(parts) } end
+    local rows <close> = read(self.tables[piece.file], piece.batch, { name })
+    parts[#parts + 1] = rows:tensor(name)
   end
   if #parts == 0 then raise("%s: no rows for a tensor of '%s'", self.who, name) end
-  return #parts == 1 and parts[1] or accel.cat(parts, 1)
+  return #parts == 1 and parts[1] or join(parts)
 end
 
 -- ---- shards of a stream ----
