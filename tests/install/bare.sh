@@ -15,8 +15,7 @@
 # with it, however it ends.
 set -eu
 cd "$(dirname "$0")/../.."
-PATH=$PATH:/usr/sbin:/sbin
-skip() { echo "skipped: $*"; exit 77; }
+. tests/install/machine.sh
 usage() { sed -n '/^#   sh tests\/install/,/^#$/s/^# \{0,1\}//p' "$0"; exit "$1"; }
 
 only="quickstart tests" folder=$PWD/build/bare cache='' mirror='' keep='' names=''
@@ -41,57 +40,7 @@ while [ $# -gt 0 ]; do
 done
 names=${names:-bookworm trixie}
 
-[ "$(id -u)" = 0 ] || skip "only root may make a machine in a folder"
-for tool in debootstrap unshare chroot git; do
-  command -v $tool > /dev/null || skip "$tool is not installed (Debian and Ubuntu: debootstrap, git)"
-done
-unshare --mount --pid --fork mount -t tmpfs none /mnt 2> /dev/null || skip "no mounts are allowed here"
-if [ -z "$mirror" ]; then
-  mirror=$(apt-get indextargets --format '$(ORIGIN) $(COMPONENT) $(REPO_URI)' 'Created-By: Packages' 2> /dev/null |
-    awk '$1 == "Debian" && $2 == "main" && $3 !~ /security/ { print $3; exit }')
-  [ -n "$mirror" ] || skip "apt here names no mirror of Debian; --mirror URL does"
-fi
-mkdir -p "$folder"
-for name in $names; do
-  /usr/lib/apt/apt-helper download-file "${mirror%/}/dists/$name/Release" "$folder/Release" > /dev/null 2>&1 ||
-    skip "$mirror cannot be reached, or has no $name"
-done
-
-# make NAME: a fresh machine in $folder/NAME. It knows this one's proxy and name servers, and no host by name.
-make_machine() {
-  root=$folder/$1
-  rm -rf "$root"
-  [ -z "$cache" ] || mkdir -p "$cache/$1"
-  debootstrap --variant=minbase ${cache:+--cache-dir="$cache/$1"} "$1" "$root" "$mirror" > "$folder/$1-debootstrap.log" 2>&1 || {
-    tail -20 "$folder/$1-debootstrap.log"
-    return 1
-  }
-  cp -L /etc/resolv.conf "$root/etc/resolv.conf"
-  apt-config dump | grep -i '^Acquire::[a-z]*::Proxy ' > "$root/etc/apt/apt.conf.d/90proxy" || true
-  if [ -n "$cache" ]; then
-    echo 'APT::Keep-Downloaded-Packages "true";' > "$root/etc/apt/apt.conf.d/91keep"
-    cp "$cache/$1/"*.deb "$root/var/cache/apt/archives/" 2> /dev/null || true
-  fi
-  mkdir "$root/accel"
-  git archive HEAD | tar -x -C "$root/accel"
-}
-
-# inside NAME COMMAND...: as root of that machine, in its /accel. In the background, where Ctrl-C would be ignored for good.
-inside() {
-  root=$folder/$1
-  shift
-  unshare --mount --pid --fork --kill-child sh -ec '
-    root=$1
-    shift
-    mount -t proc proc "$root/proc"
-    mount -t sysfs -o ro sysfs "$root/sys"
-    mount --rbind /dev "$root/dev"
-    exec chroot "$root" env -i --default-signal=INT,QUIT HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-      ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} ${TERM:+TERM="$TERM"} \
-      sh -c "cd /accel && exec \"\$@\"" sh "$@"' sh "$root" "$@" < /dev/null &
-  echo $! > "$folder/pid"
-  wait $!
-}
+need_machines $names
 
 # Every line with the second in which it came.
 stamped() { while IFS= read -r line; do printf '%s %s\n' "$(date +%s)" "$line"; done; }
@@ -136,6 +85,8 @@ for name in $names; do
   for what in $only; do
     printf '\n== %s: %s\n' "$name" "$what"
     make_machine "$name" || exit 1
+    mkdir "$folder/$name/accel"
+    git archive HEAD | tar -x -C "$folder/$name/accel"
     case $what in
       quickstart) command=examples/quickstart.sh ;;
       tests) command=tests/run.sh ;;
