@@ -24,6 +24,8 @@ const app_command_row app_commands[] = {
      "inspect logged runs: ls, show, diff, plot, tail, rm, export, sync"},
     {"ui", "ui [DIR]", APP_TOOL, 0, "ui",
      "serve a page of logged runs on this machine, with live curves"},
+    {"sweep", "sweep FILE", APP_TOOL, 0, "sweep",
+     "search a configuration: grid, random, successive halving, runs in parallel"},
     {"merge-weights", "merge-weights DIR OUT", APP_TOOL, APP_ON_TENSORS, "merge_weights",
      "convert a sharded checkpoint to whole safetensors files"},
     {"estimate-memory", "estimate-memory DIR", APP_TOOL, 0, "estimate_memory",

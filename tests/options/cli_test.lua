@@ -53,6 +53,8 @@ do
   open:log({ x = 1 }, 1)
   write("fsdp.yaml", "distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n  fsdp_offload_params: true\n")
   write("two.yaml", "distributed_type: MULTI_CPU\nnum_processes: 2\nuse_cpu: true\nmixed_precision: bf16\n")
+  write("sweep.yaml", "script: s.lua\nparameters: {x: [1]}\n")
+  write("s.lua", "local run = require('accel').track.Run { dir = 'x', system = false } run:log({ loss = 1 }, 1) run:finish()")
   write("wrong.yaml", "mixed_precisoin: bf16\n")
   write("t.lua", [[
 local accel = require "accel"
@@ -140,7 +142,9 @@ case.test = { base = "", config_file = "nowhere.yaml", num_processes = "1" }
 case["--dry-run"] = { base = DRY, num_processes = "4", num_machines = "2", rank = "1", plan = "zero3", mixed_precision = "bf16",
   config_file = { "two.yaml", base = "--rates rates.json" }, device = "cuda", memory_limit = "1K", steps = "2", bandwidth = "1",
   rates = "nowhere.json", json = true, verbose = true }
-case.ui = { base = "<nothing", port = "99999", token = "short", wait = { true, base = "nowhere", said = "status 124" } }
+case.sweep = { base = "sweep.yaml --list", parallel = { "0", base = "sweep.yaml --list" }, store = { "sub/nowhere", base = "sweep.yaml" },
+  list = { true, base = "sweep.yaml" }, json = true }
+case.ui = { filter = "lr>1", base = "<nothing", port = "99999", token = "short", wait = { true, base = "nowhere", said = "status 124" } }
 case.top = { base = "", interval = "0.5", count = { "2", base = "--interval 0.05" }, hosts = "no.such.host.invalid", job = "deep" }
 case.stacks = { base = "", all = true, hosts = "no.such.host.invalid", job = "deep" }
 local BENCH <const> = "--rounds 1 --threads 1 --no-idle-gate" -- the base of each names a bench of less than a second
@@ -213,7 +217,7 @@ shell("rm '%s/report.json'", fixture)
 
 local started = accel.clock()
 for _, name in ipairs { "ckpt", "runs", "merge-weights", "estimate-memory", "preprocess", "data", "generate", "gguf", "quantize", "config",
-  "to-fsdp2", "test", "ui", "ps", "top", "stacks", "attach", "dap", "doctor", "completion", "plan", "bench", "--dry-run" } do
+  "to-fsdp2", "test", "ui", "sweep", "ps", "top", "stacks", "attach", "dap", "doctor", "completion", "plan", "bench", "--dry-run" } do
   local module = name == "--dry-run" and "dry_run" or name:gsub("-", "_")
   local chosen = not ONLY or ONLY == name
   for _, found in ipairs(chosen and (name == "bench" and bench_options() or command.describe(require("accel.cli." .. module), name)) or {}) do

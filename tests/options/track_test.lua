@@ -121,7 +121,8 @@ local values = {
 }
 for _, name in ipairs(TRACKERS) do
   local own = setmetatable({}, { __index = function(_, key) return values[key] or text end })
-  if name == "WandBTracker" then own.tags = { { "a" } } elseif name == "StoreTracker" then own.resume = { "other" } end
+  if name == "WandBTracker" then own.tags = { { "a" } }
+  elseif name == "StoreTracker" then own.resume, own.tags = { "other" }, { { "a" } } end
   s:recipe("accel.track." .. name, {
     base = function() return arguments(name) end,
     run = function(call, given)
@@ -210,6 +211,7 @@ s:recipe("accel.track.Run", {
     end)
   end,
   values = { alerts = { true }, config = { { lr = 1 } }, dir = { root .. "/other" }, id = text, name = text, project = text, resume = text,
+    group = text, tags = { { "a" } }, notes = text,
     system = { false } },
 })
 local both = pcall(track.Run, { dir = root, id = "a", resume = "b" })
@@ -275,8 +277,14 @@ if sqlite then
     run = function(call) return call(track.Store(stored)) end,
     values = { axis = { "wall" }, from = { 5 }, to = { 5 }, points = { 3 } },
   })
+  s:recipe("accel.track.Store:near", {
+    base = function() return { id = curve, x = 7 } end,
+    run = function(call) return call(track.Store(stored)) end,
+    values = { axis = { "wall" } },
+  })
   s:leave("accel.track.Store:rows", "what is behind the statement fills its question marks")
 else
-  s:leave({ "accel.track.Store", "accel.track.Store:open", "accel.track.Store:curve", "accel.track.Store:rows" }, "no SQLite here")
+  s:leave({ "accel.track.Store", "accel.track.Store:open", "accel.track.Store:curve", "accel.track.Store:near",
+    "accel.track.Store:rows" }, "no SQLite here")
 end
 s:finish()

@@ -19,8 +19,9 @@
  *   buckets  series, level, idx, n, finite, step0, step1, wall0, wall1, min, max, sum: of 8^level
  *            points each, level 1 to 5, from a series' first full bucket on. Charts of many points
  *            are drawn from it
- *   records  id, run, kind ('text', 'image', 'histogram', 'table', 'artifact', 'alert'), tag, step,
- *            wall, meta (JSON), data */
+ *   records  id, run, kind ('text', 'image', 'histogram', 'table', 'artifact', 'alert',
+ *            'annotation': tag is group, tags, notes or sweep), tag, step, wall, meta (JSON),
+ *            data */
 #ifndef ACCEL_STORE_H
 #define ACCEL_STORE_H
 #include "accel/track.h"

@@ -10,6 +10,7 @@ return function(...)
     name = PROGRAM, usage = "[DIR]", summary = "Shows the runs of a store (DIR/runs.db, or a file) as a page on this machine.",
     { "port", "int", 0, "N", "port on 127.0.0.1; 0: any free one" },
     { "token", "string", nil, "WORD", "the secret in the address [a new one]" },
+    { "filter", "string", nil, "TEXT", "open the page with these runs only, such as group=NAME or lr>0.01" },
     { "wait", "flag", false, nil, "wait for a store that is not there yet" },
     epilog = "From another machine: ssh -L PORT:127.0.0.1:PORT HOST, then the same address.",
   }, 0, 1, ...)
@@ -33,7 +34,7 @@ return function(...)
   local ok, server = pcall(require "accel.track.ui.server", where, { port = o.port, token = o.token })
   if not ok then return command.refuse(PROGRAM, "%s", (tostring(server):gsub("^[^ ]*:%d+: ", ""))) end
   accel.on_interrupt "flag"
-  print(server.url)
+  print(server.url .. (o.filter and "#filter=" .. o.filter:gsub("[^%w_.-]", function(c) return ("%%%02X"):format(c:byte()) end) or ""))
   io.stdout:flush()
   io.stderr:write("Ctrl-C ends it.\n")
   while not accel.interrupted() do server:poll(1) end

@@ -1,6 +1,7 @@
 --- Run: writes a script's logs into a run store (one SQLite file, runs.db, per project folder. host/include/accel/store.h has its
 --- tables). Used by store_tracker.lua. Scripts may make their own. `accel-run runs` and `accel-run ui` show it.
 local accel = require "accel"
+local annotations = require "accel.track.annotations"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local core = require "accel.track.core"
@@ -27,7 +28,7 @@ local open_read = require("accel.file.core").open_read
 local Run = class "accel.track.Run"
 
 local declared <const> = { project = "default", name = options.none, dir = ".", config = options.none, id = options.none,
-  resume = options.none, system = true, alerts = options.none }
+  resume = options.none, system = true, alerts = options.none, group = options.none, tags = options.none, notes = options.none }
 
 --- The store's file for a folder or a file.
 ---@param where string
@@ -43,18 +44,21 @@ local function script_name()
   return name and name:gsub("%.lua$", "") or "run"
 end
 
----@param opts? {project: string?, name: string?, dir: string?, config: table?, id: string?, resume: string?, system: boolean?, alerts: any?}
+---@param opts? {project: string?, name: string?, dir: string?, config: table?, id: string?, resume: string?, system: boolean?, alerts: any?,
+---   group: string?, tags: string[]?, notes: string?}
 ---   project: the run's project. name: for people (the script's name and part of the id). dir: folder of the store, or its
 ---   file. config: the run's configuration. id: its own, default a random one. resume: the id of a run to continue. system: also
----   log metrics of the machine and its GPUs, every ten seconds. alerts: options of accel.track.Alerts, true for its defaults
+---   log metrics of the machine and its GPUs, every ten seconds. alerts: options of accel.track.Alerts, true for its defaults. group, tags,
+---   notes: for people, also edited on the page of accel-run ui. A run of accel-run sweep goes into the sweep's store and group
 function Run:init(opts, ...)
   local o = options("Run", opts, declared, ...)
   if o.id and o.resume then raise "Run: give id for a new run, or resume for an earlier one, not both" end
-  self.id = o.resume or o.id or environment.random_id(10)
+  local place = not (o.resume or o.id) and annotations.place() or nil
+  self.id = o.resume or o.id or place and place.id or environment.random_id(10)
   self.project = o.project
   if o.name ~= nil and type(o.name) ~= "string" then raise("Run: name must be a string, got %s", check.shown(o.name)) end
   self.name = o.name or ("%s-%s"):format(script_name(), tostring(self.id):sub(1, 4))
-  self.path = Run.path_of(o.dir)
+  self.path = Run.path_of(place and place.store or o.dir)
   local folder = self.path:match "^(.*)/[^/]*$"
   if folder and folder ~= "" then
     local ok, message = accel.makedirs(folder)
@@ -65,6 +69,14 @@ function Run:init(opts, ...)
   if not writer then raise("Run: %s", message) end
   self.writer, self.step = writer, 0
   if o.config then self:log_config(o.config) end
+  if place then
+    self:log_config(place.parameters)
+    self:annotate("sweep", { sweep = place.sweep, trial = place.trial, command = place.command, parameters = place.parameters })
+    if not o.group then self:annotate("group", place.sweep) end
+  end
+  for _, key in ipairs { "group", "tags", "notes" } do
+    if o[key] ~= nil then self:annotate(key, o[key]) end
+  end
   if o.alerts then self.alerts = require "accel.track.alerts"(self, o.alerts) end
 end
 
@@ -80,6 +92,15 @@ function Run:log_config(values)
     if type(x) == "number" and x - x ~= 0 then x = tostring(x) end
     writer:record("config", name, 0, nil, accel.json.encode(x))
   end
+end
+
+--- Notes something about the run: its group, tags or notes. The last value of a key counts.
+---@param key "group"|"tags"|"notes"|"sweep"
+---@param value string|string[]|table
+function Run:annotate(key, value)
+  local data, message = annotations.encode(key, value)
+  if not data then raise("Run: %s", message) end
+  writer_of(self, "annotate"):record("annotation", key, 0, nil, data)
 end
 
 --- Values of a step: numbers and tensors of one element go into series, strings become texts, tables give names with a slash. Other

@@ -1,5 +1,6 @@
 --- Store: reads the runs of a run store, for scripts, `accel-run runs` and `accel-run ui`.
 local accel = require "accel"
+local annotations = require "accel.track.annotations"
 local class = require "accel.util.class"
 local core = require "accel.track.core"
 local options = require "accel.util.options"
@@ -65,16 +66,26 @@ end
 
 local function seconds() return os.time() end
 
---- The runs, the last one first, each with its row of the table, `environment` decoded, and `series`, the number of its series.
+--- The runs, the last one first, each with its row of the table, `environment` decoded, `series`, the number of its series, and what is
+--- noted about it: `group`, `tags`, `notes`, `sweep`.
 ---@return table[]? runs, string? message, string? code
 function Store:runs()
   local list, message, code = self.core:rows [[SELECT r.*, (SELECT count(*) FROM series s WHERE s.run=r.id) AS series,
     (SELECT max(last_step) FROM series s WHERE s.run=r.id AND s.tag NOT LIKE 'system/%') AS last_step
     FROM runs r ORDER BY r.started DESC, r.id DESC]]
   if not list then return nil, message, code end
+  local notes
+  notes, message, code = self.core:rows [[SELECT x.run, x.tag, x.data FROM runs r JOIN records x ON x.run=r.id AND x.kind='annotation' ORDER BY x.id]]
+  if not notes then return nil, message, code end
+  local of = {}
+  for _, row in ipairs(notes) do
+    of[row.run] = of[row.run] or {}
+    of[row.run][row.tag] = annotations.decode(row.tag, row.data)
+  end
   local now = seconds()
   for _, run in ipairs(list) do
     settle(run, now)
+    for key in next, annotations.KEYS do run[key] = of[run.id] and of[run.id][key] end
     local ok, value = pcall(accel.json.decode, run.environment)
     run.environment = ok and type(value) == "table" and value or {}
   end
@@ -165,11 +176,13 @@ end
 --- The point of a series that is nearest to a place of an axis, of equal ones the last logged. An empty table for a series without points.
 ---@param id integer of the series
 ---@param x number
----@param axis? "step"|"wall" default: "step"
+---@param opts? {axis: "step"|"wall"?}
 ---@return {step: integer?, wall: number?, value: number?}? point value is nil where it is not a number
 ---@return string? message, string? code
-function Store:near(id, x, axis)
-  if axis == "wall" then return near_wall(self, id, x) end
+function Store:near(id, x, opts, ...)
+  local o = options("near", opts, { axis = "step" }, ...)
+  if o.axis ~= "step" and o.axis ~= "wall" then raise("near: axis must be 'step' or 'wall', got '%s'", tostring(o.axis)) end
+  if o.axis == "wall" then return near_wall(self, id, x) end
   local best
   for _, sql in ipairs { "step<=? ORDER BY step DESC, seq DESC", "step>? ORDER BY step, seq DESC" } do
     local list, message, code = self.core:rows("SELECT step, wall, value FROM points WHERE series=? AND " .. sql .. " LIMIT 1", id, x)
@@ -194,6 +207,30 @@ function Store:records(run, kind)
     row.meta = ok and value or {}
   end
   return list
+end
+
+--- Notes something about a run, in place of what was noted under this key. An empty text or list removes it. The store must be open for
+--- writing.
+---@param run table|integer
+---@param key "group"|"tags"|"notes"|"sweep"
+---@param value string|string[]|table
+---@return boolean? ok, string? message, string? code
+function Store:annotate(run, key, value)
+  local data, wrong = annotations.encode(key, value)
+  if not data then return nil, wrong, "invalid_argument" end
+  local id = type(run) == "table" and run.id or run
+  local list, message, code = self.core:rows("SELECT coalesce(max(id), 0) AS id FROM records WHERE run=? AND kind='annotation' AND tag=?", id, key)
+  if not list then return nil, message, code end
+  local last = list[1].id
+  if data ~= "" and data ~= "[]" then
+    list, message, code = self.core:rows("INSERT INTO records(run, kind, tag, step, wall, data) SELECT id, 'annotation', ?2, 0, ?3, ?4 FROM runs"
+      .. " WHERE id=?1", id, key, core.now(), data)
+    if not list then return nil, message, code end
+    if message == 0 then return nil, "there is no such run", "not_found" end
+  end
+  list, message, code = self.core:rows("DELETE FROM records WHERE run=? AND kind='annotation' AND tag=? AND id<=?", id, key, last)
+  if not list then return nil, message, code end
+  return true
 end
 
 --- Removes a run and all its data. The file keeps its size until it is packed.

@@ -6,7 +6,7 @@ local Run = require "accel.track.run"
 local written = require "accel.track.written"
 
 --- Logs into LOGGING_DIR/runs.db, which `accel-run runs` and `accel-run ui` show. The project is init_trackers' name. Options: `name`,
---- `id`, `resume`, `system`, `alerts` of accel.track.Run. get_tracker("store", { unwrap = true }) is the Run.
+--- `id`, `resume`, `system`, `alerts`, `group`, `tags`, `notes` of accel.track.Run. get_tracker("store", { unwrap = true }) is the Run.
 --- example: require "accel.track.store_tracker" ("run", "/tmp/x").name --> "store"
 ---@class accel.track.StoreTracker: accel.accelerator.GeneralTracker
 local StoreTracker = general.GeneralTracker:extend "accel.track.StoreTracker"
@@ -16,12 +16,14 @@ StoreTracker.requires_logging_directory = true
 
 ---@param project_name string
 ---@param logging_dir string
----@param opts? {name: string?, id: string?, resume: string?, system: boolean?, alerts: table|boolean?}
+---@param opts? {name: string?, id: string?, resume: string?, system: boolean?, alerts: table|boolean?,
+---   group: string?, tags: string[]?, notes: string?}
 function StoreTracker:init(project_name, logging_dir, opts, ...)
   if type(project_name) ~= "string" or project_name == "" then raise "tracker 'store': run_name must be a string" end
   if type(logging_dir) ~= "string" then raise "tracker 'store': logging_dir must be a string" end
   local none = options.none
-  self.opts = options("tracker 'store'", opts, { name = none, id = none, resume = none, system = true, alerts = none }, ...)
+  self.opts = options("tracker 'store'", opts, { name = none, id = none, resume = none, system = true, alerts = none,
+    group = none, tags = none, notes = none }, ...)
   self.opts.project, self.opts.dir = project_name, logging_dir
 end
 

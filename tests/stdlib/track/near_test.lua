@@ -24,7 +24,7 @@ for _, series in ipairs(assert(store:series(1))) do
     for k = -2, 42 do
       local x, least = from + (to - from) * k / 40, math.huge
       for _, p in ipairs(points) do least = math.min(least, math.abs(p[axis] - x)) end
-      local got = assert(store:near(series.id, x, axis))
+      local got = assert(store:near(series.id, x, { axis = axis }))
       assert(math.abs(got[axis] - x) == least, ("%s by %s at %.17g: %.17g"):format(series.tag, axis, x, got[axis]))
       local real = false
       for _, p in ipairs(points) do real = real or p.step == got.step and p.wall == got.wall and p.value == got.value end

@@ -160,7 +160,8 @@ async function begin() {
   $("smooth").oninput = e => setSmooth(Number(e.target.value));
   $("log").onchange = e => setLog(e.target.checked);
   $("sync").onchange = e => { settings.sync = e.target.checked; };
-  await data.loadRuns();
+  $("runfilter").value = new URLSearchParams(location.hash.slice(1)).get("filter") || "";
+  await data.loadRuns($("runfilter").value && matcher($("runfilter").value));
   document.title = "accel: " + data.store;
   drawRuns();
   await data.loadSeries();

@@ -11,7 +11,7 @@ const imageURL = id => "/api/image?id=" + id + "&token=" + encodeURIComponent(to
 
 const data = {
   runs: [], byId: new Map(), chosen: new Set(), series: [], // of chosen runs
-  async loadRuns() {
+  async loadRuns(wanted) {        // wanted: of an address with a filter
     const got = await ask("/api/runs");
     const known = new Set(this.byId.keys());
     this.runs = got.runs;
@@ -20,7 +20,7 @@ const data = {
     for (const id of [...this.chosen]) if (!this.byId.has(id)) this.chosen.delete(id);
     if (known.size === 0) { // a first look: what was chosen before, else the last ten
       const kept = new Set(JSON.parse(sessionStorage.getItem("chosen") || "[]"));
-      const list = kept.size ? this.runs.filter(r => kept.has(r.uid)) : this.runs.slice(0, 10);
+      const list = wanted ? this.runs.filter(wanted).slice(0, 200) : kept.size ? this.runs.filter(r => kept.has(r.uid)) : this.runs.slice(0, 10);
       for (const r of list) this.chosen.add(r.id);
     } else for (const r of this.runs) if (!known.has(r.id)) this.chosen.add(r.id);
     this.remember();
@@ -86,10 +86,11 @@ function matcher(text) {
     const m = /^([\w./-]+)(>=|<=|!=|=|>|<)(.*)$/.exec(word);
     if (!m) {
       const low = word.toLowerCase();
-      return r => [r.name, r.project, r.status, r.uid].some(s => String(s).toLowerCase().includes(low));
+      return r => [r.name, r.project, r.status, r.uid, r.group || "", ...(r.tags || [])].some(s => String(s).toLowerCase().includes(low));
     }
     const [, key, op, want] = m;
     return r => {
+      if (key === "tag") { const has = r.tags.includes(want); return op === "!=" ? !has : has; }
       let have = key in r.config ? r.config[key] : r[key];
       if (have === undefined) {
         const full = Object.keys(r.config).find(k => k.endsWith("/" + key));

@@ -80,7 +80,8 @@ routes["/api/runs"] = function(self)
   for i, run in ipairs(list) do
     out[i] = { id = run.id, uid = run.uid, name = run.name, project = run.project, status = run.status, started = run.started,
       ended = run.ended, heartbeat = run.heartbeat, host = run.host, pid = run.pid, exit_code = run.exit_code, message = run.message,
-      last_step = run.last_step, config = config[run.id] or {}, environment = run.environment }
+      last_step = run.last_step, config = config[run.id] or {}, environment = run.environment, group = run.group, notes = run.notes,
+      tags = accel.json.array(run.tags or {}), sweep = run.sweep }
   end
   return json { runs = accel.json.array(out), store = self.store.path, now = os.time() }
 end
@@ -135,7 +136,7 @@ routes["/api/near"] = function(self, request)
   for word in (request:query "at" or ""):gmatch "[^,]+" do at[#at + 1] = limit(word, 0) end
   if not ids or #ids ~= #at then return text(400, "ids and at are lists of the same length\n") end
   for i, id in ipairs(ids) do
-    local p = assert(self.store:near(id, at[i], request:query "axis" == "wall" and "wall" or "step"))
+    local p = assert(self.store:near(id, at[i], { axis = request:query "axis" == "wall" and "wall" or "step" }))
     local value = p.value
     if p.step and not value then value = "NaN" elseif value and value - value ~= 0 then value = value > 0 and "Infinity" or "-Infinity" end
     out[i] = { step = p.step, wall = p.wall, value = value }
