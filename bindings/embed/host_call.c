@@ -191,7 +191,7 @@ static int call_host(lua_State *L) {
   ac_status st = r->fn(r->user, S->ctx, n, args, MAX_FN_VALUES, results, &n_results, &e);
   lac_leave(S, was);
   if (st != AC_OK) {
-    if ((unsigned)st > AC_TIMEOUT) {
+    if ((unsigned)st > AC_STATUS_LAST) {
       st = AC_FAIL(&e, INVALID, "the function returned %d, which is not an ac_status", (int)st);
     } else if (e.msg[0] == 0) {
       AC_FAIL(&e, CALLBACK, "the function failed with %s and gave no reason", ac_status_name(st));

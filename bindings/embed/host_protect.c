@@ -89,7 +89,7 @@ static int fill_error(lua_State *L) {
   if (lua_istable(L, 1)) {
     lua_pushliteral(L, "code");
     if (lua_rawget(L, 1) == LUA_TSTRING) {
-      for (int i = 1; i <= AC_TIMEOUT; i++)
+      for (int i = 1; i <= AC_STATUS_LAST; i++)
         if (strcmp(lua_tostring(L, -1), ac_status_name((ac_status)i)) == 0) code = (ac_status)i;
     }
     lua_pop(L, 1);

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/comm_impl.h"
+#include "comm/wait.h"
 
 enum { NOT_YET, BEING_WRITTEN, WRITTEN };
 
@@ -28,18 +28,20 @@ static bool learn(ac_world *w) {
   char text[sizeof v->text];
   memcpy(text, v->text, sizeof text);
   text[sizeof text - 1] = 0;
-  const ac_status code = v->code > 0 && v->code <= AC_TIMEOUT ? (ac_status)v->code : AC_PEER;
+  const ac_status code = v->code > 0 && v->code <= AC_STATUS_LAST ? (ac_status)v->code : AC_PEER;
   const bool known = strncmp(text, "stopped: ", 9) == 0; /* by the other machine's ranks */
-  if (keep(w, code, v->rank, known ? "" : "stopped: ", text) && w->backend != NULL &&
+  const int rank = w->reseated && v->rank >= 0 ? aci_global_of(w, v->rank) : v->rank;
+  if (keep(w, code, rank, known ? "" : "stopped: ", text) && w->backend != NULL &&
       w->backend->abort != NULL)
-    w->backend->abort(w, code, v->rank, text);
+    w->backend->abort(w, code, rank, text);
   return true;
 }
 
 void aci_abort(ac_world *w, ac_status code, int rank, const char *text) {
   if (atomic_load_explicit(&w->aborted, memory_order_acquire) != NOT_YET) return;
   aci_head *h = w->segment.head;
-  if (h != NULL && !aci_abort_segment(h, code, rank, text)) {
+  const int start = w->reseated && rank >= 0 ? aci_seat_of(w, rank) : rank;
+  if (h != NULL && !aci_abort_segment(h, code, start, text)) {
     /* another rank was first: its cause is everyone's, once it has been written */
     for (int i = 0; i < 1000; i++) {
       if (learn(w)) return;
@@ -50,7 +52,7 @@ void aci_abort(ac_world *w, ac_status code, int rank, const char *text) {
     w->backend->abort(w, code, rank, text);
 }
 
-ac_status aci_aborted(ac_world *w, ac_err *e) {
+static ac_status over(ac_world *w, ac_err *e) {
   int have = atomic_load_explicit(&w->aborted, memory_order_acquire);
   if (have == NOT_YET && !learn(w)) return AC_OK;
   while ((have = atomic_load_explicit(&w->aborted, memory_order_acquire)) == BEING_WRITTEN)
@@ -58,3 +60,14 @@ ac_status aci_aborted(ac_world *w, ac_err *e) {
   if (e != NULL) *e = w->abort_reason;
   return w->abort_reason.code;
 }
+
+ac_status aci_aborted(ac_world *w, ac_err *e) {
+  AC_TRY(over(w, e));
+  const aci_head *h = w->segment.head;
+  if (h == NULL || atomic_load_explicit(&h->abort_reason.round, memory_order_relaxed) == w->round)
+    return AC_OK;
+  return AC_FAIL(e, MEMBERSHIP,
+                 "a rank of this job was lost; the others must form the next generation");
+}
+
+bool ac_world_aborted(ac_world *w, ac_err *e) { return over(w, e) != AC_OK; }

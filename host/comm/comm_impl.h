@@ -16,6 +16,7 @@
  *                  deadlock.c: rings of waits
  *   late.c         ranks that are later than the others
  *   abort.c        why the job ends, kept once per rank
+ *   generation.c   an elastic job after the loss of ranks: the same handles with fewer members
  *   reduce.[ch]    the arithmetic of reductions, one for all backends
  *   prompt.c       a barrier for the prompt of a REPL, and beginning anew after an abort
  *   solo/          a world of one: collectives are copies
@@ -63,6 +64,9 @@ typedef struct aci_backend {
    * backend's counters to
    * 0. (optional: without it an abort is the end) */
   ac_status (*reset)(ac_world *w, ac_err *e);
+  /* reform: called with no work under way on any rank, after ranks were lost. The groups have their
+   * new members, and the segment is empty. (optional: such a world cannot be elastic) */
+  ac_status (*reform)(ac_world *w, ac_err *e);
   /* hosts: names of the other machines, "a,b". (optional: there are none) */
   void (*hosts)(const ac_world *w, char *buf, size_t n);
   /* bytes: the bytes that this rank sends for c, for ac_world_bytes_sent. (optional: the bytes that
@@ -170,7 +174,25 @@ struct ac_world {
   const volatile int64_t *interrupt; /* ac_world_set_interrupt. NULL: none */
   _Atomic int aborted;               /* 0 no, 1 being written, 2 abort_reason is valid */
   ac_err abort_reason;
+  /* of an elastic job (generation.c) */
+  uint32_t round; /* the one that it knows. Another in the segment: ranks were lost since */
+  uint64_t generation;
+  /* Ranks have other numbers than at the start: seat[r] is the local rank that rank r was then. It
+   * stays the index of its page, heap, slots and mailboxes */
+  bool reseated;
+  uint8_t seat[ACI_MAX_LOCAL];
 };
+
+/* Local rank, at the start, of a world rank. -1: it is on another machine. */
+static inline int aci_seat_of(const ac_world *w, int rank) {
+  if (w->reseated) return w->seat[rank];
+  const int i = rank - (w->place.rank - w->place.local_rank);
+  return i >= 0 && i < w->place.local_size ? i : -1;
+}
+/* The number of this rank at the start, as in names of files. */
+static inline int aci_start_rank(const ac_world *w) {
+  return w->reseated ? w->place.local_rank : w->place.rank;
+}
 
 struct ac_group {
   ac_world *world;
@@ -183,6 +205,10 @@ struct ac_group {
   void *impl;                    /* the backend's */
   struct aci_nccl_group *device; /* of nccl/. NULL: it has had no collective of a device */
 };
+
+/* ---- world.c ---- */
+/* How long its waits spin, by its ranks on this machine and the CPUs that they share. */
+void aci_world_set_spins(ac_world *w);
 
 /* ---- check.c ---- */
 /* Checks one collective on this rank alone and fills the descriptor (seq included. The caller has
@@ -233,7 +259,8 @@ void aci_wait_over(ac_world *w);
 /* The job is over: kept here, given to the segment and the backend. rank: whose doing, -1 of
  * several. */
 void aci_abort(ac_world *w, ac_status code, int rank, const char *text);
-/* AC_OK, or the abort reason as this rank's error ("stopped: rank 2 ..."). Cheap. */
+/* AC_OK, or the reason to leave a wait. The abort reason is this rank's error ("stopped: rank 2
+ * ..."). MEMBERSHIP: ranks were lost, and the others continue. Cheap. */
 ac_status aci_aborted(ac_world *w, ac_err *e);
 
 /* ---- record.c ---- */
@@ -299,7 +326,8 @@ bool aci_heap_offset(const ac_world *w, const void *p, size_t bytes, uint64_t *o
 unsigned char *aci_heap_base(const ac_world *w, int local_rank);
 /* Bytes of every heap that this rank maps. 0: there are none. */
 size_t aci_heap_span(const ac_world *w);
-ac_status aci_heap_make(int *fd, ac_err *e); /* for the launcher: an empty heap */
+ac_status aci_heap_make(int *fd, ac_err *e);    /* for the launcher: an empty heap */
+bool aci_heap_holds_foreign(const ac_world *w); /* memory in heaps of other ranks */
 /* Uses of the mapping in addition to the world's and the pool's. foreign: of another rank's heap,
  * which then stays mapped when the world is closed. */
 void aci_heap_maps_hold(aci_heap_maps *h, bool foreign);

@@ -17,9 +17,8 @@ int ac_group_global_rank(const ac_group *g, int group_rank) {
 
 /* Is every rank of the group on this machine, so that it can meet in the segment? */
 static bool is_local(const ac_world *w, const int *ranks, int n) {
-  const int first = w->place.rank - w->place.local_rank;
   for (int i = 0; i < n; i++)
-    if (ranks[i] < first || ranks[i] >= first + w->place.local_size) return false;
+    if (aci_seat_of(w, ranks[i]) < 0) return false;
   return w->segment.head != NULL;
 }
 

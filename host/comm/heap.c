@@ -272,6 +272,10 @@ size_t ac_world_heap_bytes(const ac_world *w) {
   return w->heap == NULL ? 0 : atomic_load_explicit(&w->heap->used, memory_order_relaxed);
 }
 
+bool aci_heap_holds_foreign(const ac_world *w) {
+  return w->heap != NULL && atomic_load(&w->heap->foreign) != 0;
+}
+
 void aci_heap_maps_hold(aci_heap_maps *h, bool foreign) {
   atomic_fetch_add(&h->refs, 1);
   if (foreign) atomic_fetch_add(&h->foreign, 1);

@@ -197,7 +197,7 @@ static void put_text(aci_json_writer *w, const char *key, const char *v) {
 static bool row_text(const ac_world *w, const ac_comm_record *row, aci_strbuf *out) {
   aci_json_writer j = {.out = out};
   aci_json_begin(&j, true);
-  put_int(&j, "rank", w->place.rank);
+  put_int(&j, "rank", aci_start_rank(w));
   put_int(&j, "number", (int64_t)row->number);
   put_int(&j, "group", row->group);
   put_int(&j, "seq", row->seq);
@@ -225,8 +225,11 @@ void aci_records_dump(ac_world *w) {
   char path[512];
   const char *at = strstr(pattern, "%r");
   if (at != NULL)
-    snprintf(path, sizeof path, "%.*s%d%s", (int)(at - pattern), pattern, w->place.rank, at + 2);
-  else snprintf(path, sizeof path, w->place.size > 1 ? "%s.%d" : "%s", pattern, w->place.rank);
+    snprintf(path, sizeof path, "%.*s%d%s", (int)(at - pattern), pattern, aci_start_rank(w),
+             at + 2);
+  else
+    snprintf(path, sizeof path, w->place.size > 1 || w->reseated ? "%s.%d" : "%s", pattern,
+             aci_start_rank(w));
   FILE *f = fopen(path, "we");
   if (f == NULL) {
     ac_log_write(AC_LOG_WARN, "comm", "the flight recorder could not be written to %s: %s", path,

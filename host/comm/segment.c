@@ -31,6 +31,8 @@ static uint32_t layout_of(void) {
                           offsetof(aci_page, at),
                           offsetof(aci_page, want),
                           offsetof(aci_page, late_ns),
+                          offsetof(aci_page, phase),
+                          offsetof(aci_head, members),
                           ACI_GROUPS,
                           AC_COLL_KINDS,
                           AC_DTYPE_COUNT};
@@ -160,7 +162,7 @@ void aci_segment_key_done(aci_head *h) {
 }
 
 /* ---- abort ---- */
-static void wake_all(aci_head *h) {
+void aci_segment_wake(aci_head *h) {
   const uint32_t n = atomic_load(&h->n_slots);
   for (uint32_t g = 0; g < n; g++) {
     for (uint32_t r = 0; r < h->n_ranks; r++) {
@@ -182,13 +184,23 @@ bool aci_abort_segment(aci_head *h, ac_status code, int rank, const char *text) 
   snprintf(v->text, sizeof v->text, "%s", text);
   atomic_store(&v->set, 1);
   aci_futex_wake(&v->set);
-  wake_all(h);
+  aci_segment_wake(h);
   return true;
 }
 
 void aci_abort_clear(aci_head *h) {
   atomic_store(&h->abort_reason.set, 0);
   atomic_store(&h->abort_reason.taken, 0);
+}
+
+/* A hole in the file reads as zeros, and ranks give their parts pages again when they open them. */
+ac_status aci_segment_empty(const aci_segment_map *m, ac_err *e) {
+  const off_t at = (off_t)m->head->at_slots, bytes = (off_t)m->head->total - at;
+  while (fallocate(m->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, bytes) != 0)
+    if (errno != EINTR)
+      return AC_FAIL(e, IO, "cannot empty the memory that the ranks share: %s", strerror(errno));
+  for (int g = 0; g < ACI_GROUPS; g++) atomic_store(&m->head->base[g], 0);
+  return AC_OK;
 }
 
 /* ---- pages ---- */

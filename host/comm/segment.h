@@ -87,6 +87,11 @@ typedef struct aci_page {
    * others, works of its own queue. Futex word */
   _Alignas(64) _Atomic uint32_t doorbell;
   _Atomic uint32_t doorbell_sleepers;
+  /* of an elastic job: update << 2 | ac_phase */
+  _Alignas(64) _Atomic uint64_t phase;
+  _Atomic uint32_t reported; /* the round for which this rank waits, with the next two in place */
+  uint32_t next_group;
+  uint32_t holds_foreign; /* it uses memory in heaps of other ranks */
 } aci_page;
 
 /* Whether a wait can be part of a deadlock. SOFT: other threads of its rank may end it. NETWORK:
@@ -98,10 +103,27 @@ typedef enum aci_wait_kind { ACI_WAIT_SOFT, ACI_WAIT_NETWORK, ACI_WAIT_MEMORY } 
 typedef struct aci_abort_reason {
   _Alignas(64) _Atomic uint32_t set; /* futex word */
   _Atomic uint32_t taken;
+  /* Of an elastic job: counts the losses of ranks. A rank that knows an older number must leave its
+   * waits and join the next generation (generation.c) */
+  _Atomic uint32_t round;
   int32_t code; /* ac_status */
-  int32_t rank; /* the culprit. -1: several */
+  int32_t rank; /* the culprit, by its number at the start. -1: several */
   char text[512];
 } aci_abort_reason;
+
+/* The newest generation of an elastic job. The launcher writes it while every member waits for it,
+ * and then raises `formed`. */
+typedef struct aci_members {
+  _Alignas(64) _Atomic uint32_t formed; /* the round that it ended. Futex word */
+  uint32_t elastic;                     /* whether the job is one */
+  uint64_t number;                      /* the generation, from 1 */
+  uint64_t committed;                   /* last update that counts. 0: unknown or none */
+  uint32_t next_group;
+  int32_t n;
+  uint8_t seat[ACI_MAX_LOCAL]; /* of rank i: its number at the start */
+  double seconds;              /* since the first loss */
+  char reason[512];
+} aci_members;
 
 typedef enum aci_segment_key { ACI_NO_KEY, ACI_HAS_KEY, ACI_INSECURE } aci_segment_key;
 
@@ -121,6 +143,7 @@ typedef struct aci_head {
   _Atomic int32_t stop_signal; /* the signal that asked for it */
   _Atomic uint32_t console; /* ranks are at a prompt: Ctrl-C is the prompt's, not the launcher's */
   aci_abort_reason abort_reason;
+  aci_members members;
   _Atomic uint32_t n_slots;          /* groups that ever had a slot: sleepers wait only there */
   _Atomic uint32_t base[ACI_GROUPS]; /* values of a slot's words when its last group ended */
 } aci_head;
@@ -203,6 +226,10 @@ ac_status aci_segment_commit(const aci_segment_map *m, const void *p, size_t byt
 bool aci_abort_segment(aci_head *h, ac_status code, int rank, const char *text);
 /* Clears it. No rank may be in a wait. */
 void aci_abort_clear(aci_head *h);
+/* Wakes every sleeper, to look at the abort reason and the round. */
+void aci_segment_wake(aci_head *h);
+/* Empties all slots, staging buffers and mailboxes. No rank may use them. */
+ac_status aci_segment_empty(const aci_segment_map *m, ac_err *e);
 /* Copies a page's texts without tearing. */
 void aci_page_read(const aci_page *p, aci_page *copy);
 void aci_page_set_at(aci_page *p, const char *site, uint64_t step);

@@ -26,9 +26,8 @@ typedef struct hold {
 bool ac_group_shares_memory(const ac_group *g) {
   const ac_world *w = g->world;
   if ((w->heap == NULL && !w->sim_shares) || g->rank < 0) return false;
-  const int first = w->place.rank - w->place.local_rank;
   for (int i = 0; i < g->size; i++)
-    if (g->ranks[i] < first || g->ranks[i] >= first + w->place.local_size) return false;
+    if (aci_seat_of(w, g->ranks[i]) < 0) return false;
   return true;
 }
 
@@ -143,8 +142,7 @@ ac_status ac_group_shared_storage(ac_group *g, size_t bytes, int owner, const ch
                  g->ranks[owner], bytes);
   }
   if (st == AC_OK) {
-    const int local = g->ranks[owner] - (w->place.rank - w->place.local_rank);
-    h->head = (head *)(void *)(aci_heap_base(w, local) + at);
+    h->head = (head *)(void *)(aci_heap_base(w, aci_seat_of(w, g->ranks[owner])) + at);
     h->maps = w->heap;
     st = ac_storage_wrap(d, (char *)h->head + HEAD, bytes, free_shared, h, out, e);
   }

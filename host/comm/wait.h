@@ -22,12 +22,13 @@ static inline void aci_bit_set(uint32_t *set, int i) { set[i / 32] |= 1u << (i %
 static inline void aci_bit_clear(uint32_t *set, int i) { set[i / 32] &= ~(1u << (i % 32)); }
 /* Local rank of a group rank. -1: it is on another machine. */
 static inline int aci_local_of(const ac_group *g, int group_rank) {
-  const aci_place *p = &g->world->place;
-  const int i = g->ranks[group_rank] - (p->rank - p->local_rank);
-  return i >= 0 && i < p->local_size ? i : -1;
+  return aci_seat_of(g->world, g->ranks[group_rank]);
 }
-/* World rank of a local rank. */
+/* World rank of a local rank. Of a rank that was lost: its number at the start. */
 static inline int aci_global_of(const ac_world *w, int local_rank) {
+  for (int r = 0; w->reseated && r < w->place.size; r++)
+    if (w->seat[r] == local_rank) return r;
+  if (w->reseated) return local_rank;
   return w->place.rank - w->place.local_rank + local_rank;
 }
 

@@ -92,6 +92,12 @@ static int shared_cpus(const ac_world *w) {
   return n < 1 ? 1 : (int)n;
 }
 
+void aci_world_set_spins(ac_world *w) {
+  const int n = ac_world_local_size(w);
+  w->spins = n <= shared_cpus(w) ? SPINS : 0;
+  w->thread_spins = 2 * n <= shared_cpus(w) ? SPINS : 0;
+}
+
 static void world_free(ac_world *w) {
   if (w == NULL) return;
   aci_queue_free(w->queue);
@@ -178,10 +184,10 @@ ac_status ac_world_open(ac_ctx *c, const ac_world_options *o, ac_world **out, ac
       goto fail;
     }
     w->page = aci_page_of(w->segment.head, w->place.local_rank);
+    w->generation = w->segment.head->members.elastic;
     fill_page(w);
   }
-  w->spins = w->place.local_size <= shared_cpus(w) ? SPINS : 0;
-  w->thread_spins = 2 * w->place.local_size <= shared_cpus(w) ? SPINS : 0;
+  aci_world_set_spins(w);
   const int n_records = (int)ac_params_int(ac_ctx_params(c), "RECORDS");
   if (n_records > 0) w->records = aci_records_new(n_records);
   w->queue = aci_queue_new(w);
@@ -193,6 +199,10 @@ ac_status ac_world_open(ac_ctx *c, const ac_world_options *o, ac_world **out, ac
   w->backend = sim ? &aci_sim_backend : choose(w, o, e);
   if (w->backend == NULL) {
     st = e != NULL ? e->code : AC_UNSUPPORTED;
+    goto fail;
+  }
+  if (ac_world_elastic(w) && w->backend->reform == NULL) {
+    st = AC_FAIL(e, UNSUPPORTED, "an elastic job needs the backend shm, got %s", w->backend->name);
     goto fail;
   }
   /* before joining: peers may address this rank's heap as soon as it has joined */
@@ -233,15 +243,14 @@ void ac_world_fail(ac_world *w, const char *site, const char *text) {
     if (site != NULL) aci_page_set_at(w->page, site, w->page->step);
     atomic_store(&w->page->state, ACI_FAILED);
   }
-  if (w->place.size == 1 || ac_world_aborted(w, NULL)) return;
+  /* after a loss the launcher names the lost rank, which is the cause */
+  if (w->place.size == 1 || aci_aborted(w, NULL) != AC_OK) return;
   snprintf(line, sizeof line, "rank %d failed%s%s: %s", w->place.rank, site != NULL ? " at " : "",
            site != NULL ? site : "", text);
   for (char *s = line; *s != 0; s++)
     if (*s == '\n') *s = ' ';
   aci_abort(w, AC_PEER, w->place.rank, line);
 }
-
-bool ac_world_aborted(ac_world *w, ac_err *e) { return aci_aborted(w, e) != AC_OK; }
 
 void ac_world_at(ac_world *w, const char *site, uint64_t step) {
   if (w->page != NULL) aci_page_set_at(w->page, site, step);
@@ -274,8 +283,12 @@ void ac_world_set_interrupt(ac_world *w, const volatile int64_t *at) { w->interr
 
 int ac_world_rank(const ac_world *w) { return w->place.rank; }
 int ac_world_size(const ac_world *w) { return w->place.size; }
-int ac_world_local_rank(const ac_world *w) { return w->place.local_rank; }
-int ac_world_local_size(const ac_world *w) { return w->place.local_size; }
+int ac_world_local_rank(const ac_world *w) {
+  return w->reseated ? w->place.rank : w->place.local_rank;
+}
+int ac_world_local_size(const ac_world *w) {
+  return w->reseated ? w->place.size : w->place.local_size;
+}
 int ac_world_machine(const ac_world *w) { return w->place.machine; }
 int ac_world_machines(const ac_world *w) { return w->place.machines; }
 const char *ac_world_backend(const ac_world *w) { return w->backend->name; }

@@ -198,6 +198,8 @@ ac_status ac_group_takes_device(ac_group *g, ac_device *d, const char *site, boo
                                 ac_err *e) {
   *direct = false;
   if (!aci_is_accelerator(d) || g->size == 1 || g->world->place.size == 1) return AC_OK;
+  /* its communicators cannot lose members so far: the tensors go through host memory */
+  if (ac_world_elastic(g->world)) return AC_OK;
   if (g->device == NULL) {
     aci_queue_drain(g->world->queue); /* work that was started before comes first, on every rank */
     AC_TRY(aci_aborted(g->world, e));

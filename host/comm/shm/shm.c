@@ -158,6 +158,21 @@ static ac_status reset(ac_world *w, ac_err *e) {
   return AC_OK;
 }
 
+/* A generation begins: its words count from 0 in the emptied slots. Nothing old can be read or
+ * written there, since lost ranks are gone for good and the others wait in ac_world_recover. */
+static ac_status reform(ac_world *w, ac_err *e) {
+  aci_shm_pairs *fresh = aci_shm_pairs_new(w->place.local_size);
+  if (fresh == NULL) return AC_FAIL(e, OOM, "no memory for the backend's tables");
+  aci_shm_pairs_free(w->impl);
+  w->impl = fresh;
+  for (ac_group *g = w->all; g != NULL; g = g == w->all ? w->groups : g->next) {
+    free(g->impl);
+    g->impl = NULL;
+    if (g->rank >= 0) AC_TRY(group_open(g, e));
+  }
+  return AC_OK;
+}
+
 static void raise_base(_Atomic uint32_t *base, uint32_t value) {
   uint32_t have = atomic_load(base);
   while ((int32_t)(value - have) > 0 && !atomic_compare_exchange_weak(base, &have, value)) {
@@ -224,4 +239,5 @@ const aci_backend aci_shm_backend = {
     .send_recv = aci_shm_send_recv,
     .rings = true,
     .reset = reset,
+    .reform = reform,
 };

@@ -41,7 +41,8 @@ extern "C" {
   X(INTERNAL, 17, "internal", 0)        \
   X(MISMATCH, 18, "mismatch", 1)        \
   X(PEER, 19, "peer", 1)                \
-  X(TIMEOUT, 20, "timeout", 1)
+  X(TIMEOUT, 20, "timeout", 1)          \
+  X(MEMBERSHIP, 21, "membership", 1)
 
 /* Exit status of a program whose state is saved and that asks to be started again: EX_TEMPFAIL of
  * sysexits.h, which job schedulers put back into their queue. */
@@ -52,6 +53,7 @@ typedef enum ac_status {
   AC_STATUS_LIST(AC_X)
 #undef AC_X
 } ac_status;
+enum { AC_STATUS_LAST = AC_MEMBERSHIP };
 
 /* The story of one failure. Not initialised by callers: valid only after a function returned
  * something but AC_OK. */

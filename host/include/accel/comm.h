@@ -144,6 +144,39 @@ AC_API void ac_world_set_interrupt(ac_world *w, const volatile int64_t *at);
 AC_API double ac_world_timeout(const ac_world *w);
 AC_API void ac_world_set_timeout(ac_world *w, double seconds);
 
+/* ---- elastic jobs: ranks may be lost, the others continue (accel-run --num-machines 1:1) ----
+ * A *generation* is a numbered set of ranks. When a rank is lost, waits, queued works and later
+ * collectives of all others return MEMBERSHIP, and ac_world_recover forms the next generation. */
+typedef enum ac_phase {                    /* of an update (one step of the optimizers) */
+                        AC_PHASE_BEGIN,    /* it changes nothing that a redo could not restore */
+                        AC_PHASE_PREPARED, /* this rank's reduced gradients are complete */
+                        AC_PHASE_APPLYING, /* it saw that all ranks were prepared */
+                        AC_PHASE_APPLIED
+} ac_phase;
+enum { AC_MAX_LOST = 256 };
+typedef struct ac_membership {
+  uint64_t generation;
+  /* The last update that counts, by the phases of all ranks. A rank that has not applied it does so
+   * now. All ranks do later updates again. 0: none, or no rank published a phase */
+  uint64_t committed;
+  int rank, size;                /* from here on */
+  int rank_before, size_before;  /* in the last generation of this rank */
+  int n_lost, lost[AC_MAX_LOST]; /* their ranks in that generation. Ranks that left count as well */
+  double seconds;                /* from the first loss to the new generation */
+  char reason[512];              /* how the first was lost */
+} ac_membership;
+AC_API bool ac_world_elastic(const ac_world *w);
+AC_API uint64_t ac_world_generation(const ac_world *w); /* from 1. 0: the job is not elastic */
+/* Publishes the phase of this rank, for the case that ranks are lost. Two stores. Any thread.
+ * update: counts from 1, the same on all ranks. */
+AC_API void ac_world_set_phase(ac_world *w, ac_phase phase, uint64_t update);
+/* Collective of the survivors: waits until all of them have come, and rebuilds the world and its
+ * groups behind the same handles, with the survivors in their order. Their contents of buffers of
+ * collectives that ended with MEMBERSHIP are undefined. Lost ranks leave the groups that had them.
+ * A further loss meanwhile begins it anew. STATE: no rank was lost. An abort reason: the job ends.
+ */
+AC_API ac_status ac_world_recover(ac_world *w, ac_membership *out, ac_err *e);
+
 /* ---- groups ---- */
 AC_API ac_group *ac_world_group(ac_world *w); /* all ranks. Borrowed */
 /* Collective over the world: every rank calls with the same list (members in the order of their
