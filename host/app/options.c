@@ -103,11 +103,13 @@ static const app_option *find(const char *name, size_t n) {
 }
 
 /* Names that other launchers have for ours. */
-static const char *const foreign[][2] = {
-    {"nproc_per_node", "num_processes"}, {"np", "num_processes"},
-    {"ntasks", "num_processes"},         {"nnodes", "num_machines"},
-    {"nodes", "num_machines"},           {"node_rank", "machine_rank"},
-    {"master_addr", "main_process_ip"},  {"master_port", "main_process_port"}};
+static const char *const foreign[][2] = {{"np", "num_processes"},
+                                         {"ntasks", "num_processes"},
+                                         {"nnodes", "num_machines"},
+                                         {"nodes", "num_machines"},
+                                         {"node_rank", "machine_rank"},
+                                         {"master_addr", "main_process_ip"},
+                                         {"master_port", "main_process_port"}};
 
 static bool unknown(const char *arg, size_t n) {
   const char *names[APP_OPTIONS];

@@ -8,6 +8,7 @@
 
 enum {
   PROCESSES = APP_LAUNCH_FIRST,
+  PER_NODE,
   MACHINES,
   MACHINE,
   IP,
@@ -27,8 +28,10 @@ enum {
 const app_option app_launch_options[APP_LAUNCH_OPTIONS] = {
     {"num_processes", 0, "N", PROCESSES, APP_ON_RANKS,
      "number of ranks on all machines; auto: one per core [no ranks]"},
-    {"num_machines", 0, "M", MACHINES, APP_ON_RANKS,
-     "number of machines; start accel-run on each of them [1]"},
+    {"nproc_per_node", 0, "N", PER_NODE, APP_ON_RANKS,
+     "number of ranks on each machine, instead of --num-processes"},
+    {"num_machines", 0, "M|1:1", MACHINES, APP_ON_RANKS,
+     "number of machines; start accel-run on each of them; 1:1: this one, and ranks that die leave the others running [1]"},
     {"machine_rank", 0, "R", MACHINE, APP_ON_RANKS, "number of this machine, from 0"},
     {"main_process_ip", 0, "IP", IP, APP_ON_RANKS, "address of machine 0"},
     {"main_process_port", 0, "PORT", PORT, APP_ON_RANKS, "a free port there"},
@@ -66,6 +69,15 @@ static bool parse_int(const char *value, uint64_t least, uint64_t most, int *out
   return true;
 }
 
+/* "MIN:MAX" */
+static bool parse_range(const char *value, int *least, int *most) {
+  char first[16];
+  const size_t n = strcspn(value, ":");
+  snprintf(first, sizeof first, "%.*s", (int)n, value);
+  return n < sizeof first && parse_int(first, 1, 1 << 16, least) &&
+         parse_int(value + n + 1, (uint64_t)*least, 1 << 16, most);
+}
+
 /* One of the words of "a|b|c". */
 static bool one_of(const char *list, const char *word) {
   const size_t n = strlen(word);
@@ -92,9 +104,20 @@ bool app_launch_set(app_options *o, const app_option *opt, const char *value) {
         return true;
       return app_usage("--num-processes: '%s' is not a number of ranks (1 or more, or auto)%s",
                        value, "");
+    case PER_NODE:
+      o->launches = true;
+      l->nproc_per_node = AC_LAUNCH_AUTO;
+      if (strcmp(value, "auto") == 0 || parse_int(value, 1, 1 << 20, &l->nproc_per_node))
+        return true;
+      return app_usage("--nproc-per-node: '%s' is not a number of ranks (1 or more, or auto)%s",
+                       value, "");
     case MACHINES:
-      if (parse_int(value, 1, 1 << 16, &l->num_machines)) return true;
-      return app_usage("--num-machines: '%s' is not a number of machines%s", value, "");
+      l->min_machines = 0;
+      if (strchr(value, ':') != NULL ? parse_range(value, &l->min_machines, &l->num_machines)
+                                     : parse_int(value, 1, 1 << 16, &l->num_machines))
+        return true;
+      return app_usage("--num-machines: '%s' is not a number of machines, or MIN:MAX as in 1:1%s",
+                       value, "");
     case MACHINE:
       if (parse_int(value, 0, 1 << 16, &l->machine_rank)) return true;
       return app_usage(
@@ -162,6 +185,9 @@ static bool is_given(const app_options *o, int id) {
 
 bool app_launch_check(app_options *o) {
   char name[40];
+  if (!o->launches && o->launch.min_machines > 0)
+    return app_usage("--num-machines %s", "1:1 needs --nproc-per-node, the ranks of the machine",
+                     "");
   for (int i = 0; i < o->n_given && !o->launches; i++)
     if (needs_launch(o->given[i].option))
       return app_usage("--%s is for several ranks: give --num-processes, too%s",

@@ -39,7 +39,10 @@ static ac_status plan_ranks(aci_job *j, int cores, ac_err *e) {
     return AC_FAIL(e, INVALID, "num_processes: %d is not a number of ranks", o->num_processes);
   if (o->num_machines < 0)
     return AC_FAIL(e, INVALID, "num_machines: %d is not a number of machines", o->num_machines);
-  if (o->num_processes == AC_LAUNCH_AUTO) {
+  if (o->nproc_per_node > 0) {
+    j->n = o->nproc_per_node;
+    j->world = j->n * j->machines;
+  } else if (o->num_processes == AC_LAUNCH_AUTO) {
     j->n = cores < ACI_MAX_LOCAL ? cores : ACI_MAX_LOCAL;
     j->world = j->n * j->machines;
   } else {
@@ -70,6 +73,40 @@ static ac_status plan_ranks(aci_job *j, int cores, ac_err *e) {
     return AC_FAIL(e, INVALID, "%d ranks on one machine; there is room for %d", j->n,
                    ACI_MAX_LOCAL);
   j->first = j->machine * j->n;
+  return AC_OK;
+}
+
+/* An elastic job, and the ranks of each machine. */
+static ac_status check_elastic(const ac_launch_options *o, const ac_params *params, ac_err *e) {
+  const char *backend = ac_params_str(params, "BACKEND");
+  if (o->nproc_per_node < AC_LAUNCH_AUTO || o->nproc_per_node > 1 << 20)
+    return AC_FAIL(e, INVALID, "nproc_per_node: %d is not a number of ranks", o->nproc_per_node);
+  if (o->min_machines != 0 && (o->min_machines < 1 || o->num_machines < o->min_machines))
+    return AC_FAIL(e, INVALID, "num_machines %d:%d: expected MIN:MAX, as 1:1", o->min_machines,
+                   o->num_machines);
+  if (o->min_machines != 0 && o->num_processes != AC_LAUNCH_AUTO)
+    return AC_FAIL(e, INVALID,
+                   "num_processes counts the ranks of a job that loses none; with num_machines "
+                   "%d:%d give --nproc-per-node, the ranks of each machine",
+                   o->min_machines, o->num_machines);
+  if (o->nproc_per_node != 0 && o->num_processes != AC_LAUNCH_AUTO)
+    return AC_FAIL(e, INVALID,
+                   "num_processes counts the ranks of all machines, nproc_per_node those of each; "
+                   "give one of them");
+  if (o->min_machines == 0) return AC_OK;
+  if (o->num_machines != 1)
+    return AC_FAIL(e, INVALID,
+                   "num_machines %d:%d: so far only the ranks of one machine can be lost while the "
+                   "others continue; use 1:1",
+                   o->min_machines, o->num_machines);
+  if (o->nproc_per_node == 0)
+    return AC_FAIL(e, INVALID, "num_machines 1:1 needs --nproc-per-node, the ranks of the machine");
+  if (o->front_argv != NULL)
+    return AC_FAIL(e, INVALID, "num_machines 1:1: a prompt cannot lose ranks; use --num-processes");
+  if (strcmp(backend, "auto") != 0 && strcmp(backend, "shm") != 0)
+    return AC_FAIL(e, INVALID,
+                   "num_machines 1:1: backend %s cannot lose ranks; use --backend shm, or omit it",
+                   backend);
   return AC_OK;
 }
 
@@ -260,6 +297,7 @@ static ac_status attempt(aci_job *j, int *root, ac_launch_result *result, ac_err
   }
   AC_GOTO(done, st, aci_segment_make(j->n, &j->segment, e));
   hand_over_key(j);
+  aci_elastic_begin(j);
   /* nobody else will need it */
   if (j->attempt >= j->o->max_restarts) aci_forget(j->key.key, sizeof j->key.key);
   for (int r = 0; r < j->n; r++) AC_GOTO(done, st, aci_heap_make(&j->heaps[r], e));
@@ -399,6 +437,7 @@ ac_status ac_launch(const ac_launch_options *o, ac_launch_result *result, ac_err
   ac_status st;
   ac_params *params = NULL; /* faults of the environment are reported once, not by every rank */
   AC_GOTO(done, st, ac_params_new(&params, e));
+  AC_GOTO(done, st, check_elastic(o, params, e));
   AC_GOTO(done, st, check_outside(e));
   AC_GOTO(done, st, aci_cpus_read("/sys", &j->cpus, e));
   const int cpus = aci_host_cpus(), cores = j->cpus.n_cores < cpus ? j->cpus.n_cores : cpus;

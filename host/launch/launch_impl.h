@@ -5,6 +5,7 @@
  *   spawn.c      fork and exec of one rank
  *   front.c      the prompt of a REPL over the ranks, and the sockets between them
  *   supervise.c  the loop: deaths, stops, signals, deadlines
+ *   elastic.c    jobs that continue without the ranks that died
  *   cause.c      the texts for failures
  *   output.c     from the ranks' pipes to the console and the log files
  *   member/      which machines belong to an elastic job: the core of its agents, not used yet */
@@ -82,9 +83,23 @@ typedef struct aci_rank {
   bool core;     /* with a core dump */
   int stopped;   /* by this signal. 0: it runs */
   int ended_by;  /* the signal that we sent to end it. 0: none */
+  /* of an elastic job: time of its stop in ns, 0: it runs or is traced. We killed it for that. It
+   * was lost in the change under way */
+  int64_t stopped_at;
+  bool expelled, lost;
   aci_stream out, err;
   int log; /* its log file. -1: none */
 } aci_rank;
+
+/* The losses of an elastic job (elastic.c). */
+typedef struct aci_elastic {
+  bool pending;  /* the survivors are on their way to the next generation */
+  int64_t began; /* ns: when the first of its losses was seen */
+  int first;     /* that rank */
+  uint64_t generation, update;
+  int losses, first_at_update; /* at `update`: generations that ended there. The first lost rank */
+  char text[1400];             /* who was lost and how */
+} aci_elastic;
 
 typedef struct aci_job {
   const ac_launch_options *o;
@@ -120,6 +135,7 @@ typedef struct aci_job {
   bool pipe_closed; /* whoever read our output is gone, which ends the job as it ends a filter */
   uint64_t oom_kills;
   bool refused; /* the last attempt, by its root cause */
+  aci_elastic elastic;
 } aci_job;
 
 /* ---- spawn.c ---- */
@@ -140,6 +156,22 @@ void aci_supervise(aci_job *j);
 bool aci_job_sleep(aci_job *j, double seconds);
 /* Kills the remaining processes that ranks started. They have our run id in their environment. */
 void aci_job_sweep(const aci_job *j);
+
+/* Ends the job for the failure of local rank r, unless it has failed before. */
+void aci_job_fail(aci_job *j, int r);
+
+/* ---- elastic.c ---- */
+void aci_elastic_begin(aci_job *j); /* of an attempt, before its ranks start */
+/* Takes those of the n ranks that ended whose loss the job survives. The others go to `rest`.
+ * Returns their number. */
+int aci_elastic_take(aci_job *j, const int *ended, int n, int *rest);
+/* The rank to blame for a failure: a loss before it that the survivors could not handle, or
+ * worst. */
+int aci_elastic_cause(const aci_job *j, int worst);
+/* Forms the next generation when all survivors wait for it, and ends ranks that are stopped for too
+ * long. Called at least at each deadline (ns, 0: none). */
+void aci_elastic_turn(aci_job *j);
+int64_t aci_elastic_deadline(const aci_job *j);
 
 /* ---- cause.c ---- */
 const char *aci_signal_name(int n, char *buf, size_t size); /* "SIGKILL" */

@@ -1,11 +1,11 @@
 /* The loop of a running job: one thread, one poll over the signals, the ranks' pipes and the
  * console. Called by launch.c.
  *
- * A failure sets the abort reason first, on which waiting ranks leave by themselves. Everything
- * else (text, deadlines) comes after. The remaining ranks get SIGTERM after half a second and
- * SIGKILL five seconds later. An interrupted job may finish. The second signal starts the five
- * seconds, the third ends them. When the reader of our output is gone (| head) all ranks get
- * SIGPIPE. */
+ * Deaths that an elastic job survives go to elastic.c. Any other failure sets the abort reason
+ * first, on which waiting ranks leave by themselves. Everything else (text, deadlines) comes after.
+ * The remaining ranks get SIGTERM after half a second and SIGKILL five seconds later. An interrupted
+ * job may finish. The second signal starts the five seconds, the third ends them. When the reader of
+ * our output is gone (| head) all ranks get SIGPIPE. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -100,8 +100,20 @@ static bool ended_by_pipe(const aci_job *j, int r) {
          (aci_reader_gone(j->o->fd_out) || aci_reader_gone(j->o->fd_err));
 }
 
+void aci_job_fail(aci_job *j, int r) {
+  char text[512];
+  if (j->failed < 0) j->failed = r;
+  aci_cause_of(j, r, text, sizeof text);
+  aci_abort_segment(j->segment.head, AC_PEER, j->first + r, text);
+  if (j->o->front_argv != NULL) return; /* the prompt reports who died. The others continue */
+  if (j->signal == 0 && j->term_at == 0 && j->kill_at == 0)
+    j->term_at = aci_now_ns() + GRACE_MS * MS;
+}
+
 /* The consequences of the end of these ranks for the others. */
-static void on_ends(aci_job *j, const int *batch, int n) {
+static void on_ends(aci_job *j, const int *ended, int n_ended) {
+  int batch[ACI_MAX_LOCAL];
+  const int n = aci_elastic_take(j, ended, n_ended, batch);
   const int worst = choose(j, batch, n);
   /* before their pages tell the others of their end, who would speak of it */
   for (int i = 0; i < n; i++)
@@ -117,14 +129,11 @@ static void on_ends(aci_job *j, const int *batch, int n) {
     aci_futex_wake(&page->state);
   }
   if (worst < 0) return;
-  if (j->failed < 0) j->failed = worst;
-  if (stopped_in_order(j, worst) || j->pipe_closed) return;
-  char text[512];
-  aci_cause_of(j, worst, text, sizeof text);
-  aci_abort_segment(j->segment.head, AC_PEER, j->first + worst, text);
-  if (j->o->front_argv != NULL) return; /* the prompt reports who died. The others continue */
-  if (j->signal == 0 && j->term_at == 0 && j->kill_at == 0)
-    j->term_at = aci_now_ns() + GRACE_MS * MS;
+  if (stopped_in_order(j, worst) || j->pipe_closed) {
+    if (j->failed < 0) j->failed = worst;
+    return;
+  }
+  aci_job_fail(j, aci_elastic_cause(j, worst));
 }
 
 /* Ranks that stand at a prompt get Ctrl-C from the terminal, and its meaning from the prompt. */
@@ -169,6 +178,7 @@ static void reap(aci_job *j) {
       case CLD_STOPPED:
       case CLD_TRAPPED:
         p->stopped = si.si_status;
+        p->stopped_at = si.si_code == CLD_STOPPED ? aci_now_ns() : 0;
         atomic_store(&page_of(j, r)->stopped, 1);
         ac_log_write(AC_LOG_WARN, "launch",
                      "rank %d (pid %d) is stopped (%s), not dead; 'kill -CONT %d' continues it",
@@ -181,6 +191,7 @@ static void reap(aci_job *j) {
           ac_log_write(AC_LOG_WARN, "launch", "rank %d (pid %d) continues", j->first + r,
                        (int)p->pid);
         p->stopped = 0;
+        p->stopped_at = 0;
         break;
       default:
         p->ended = true;
@@ -234,11 +245,14 @@ static void serve_deadlines(aci_job *j) {
     j->kill_at = 0;
     send_all(j, SIGKILL, true);
   }
+  aci_elastic_turn(j);
 }
 
 /* Milliseconds to the next deadline, -1: none. */
 static int next_deadline(const aci_job *j) {
   int64_t at = j->term_at != 0 ? j->term_at : j->kill_at;
+  const int64_t look = aci_elastic_deadline(j);
+  if (look != 0 && (at == 0 || look < at)) at = look;
   for (int i = 0; i < n_streams(j); i++) {
     const int64_t partial_at = stream_of(j, i)->partial_at;
     if (partial_at != 0 && (at == 0 || partial_at < at)) at = partial_at;

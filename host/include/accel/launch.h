@@ -54,11 +54,17 @@ typedef struct ac_launch_options {
   /* names the job on all of its machines. NULL: main_ip:main_port. The secret of several machines
    * comes from ACCEL_JOB_SECRET_FILE, ACCEL_JOB_SECRET or a file of the user */
   const char *run_id;
+  /* ranks of each machine, instead of num_processes. 0: not given */
+  int nproc_per_node;
+  /* An elastic job, of min_machines to num_machines machines: ranks that die by a signal are left
+   * out, and the others continue (accel/comm.h). It needs nproc_per_node. So far 1 to 1 machines.
+   * 0: the first failure ends the job */
+  int min_machines;
 } ac_launch_options;
 #define AC_LAUNCH_OPTIONS_INIT                                                                     \
   {                                                                                                \
     sizeof(ac_launch_options), AC_LAUNCH_AUTO, 1, -1, NULL, 0, 0, 0.1, 0, true, NULL, false, NULL, \
-        NULL, false, 1, 2, NULL, NULL                                                              \
+        NULL, false, 1, 2, NULL, NULL, 0, 0                                                        \
   }
 
 typedef struct ac_launch_result {
@@ -70,8 +76,8 @@ typedef struct ac_launch_result {
   int signal;
 } ac_launch_result;
 
-/* Runs the job. AC_OK: every rank exited with 0 or AC_EXIT_REQUEUE, or the job was interrupted
- * (result->signal). PEER: a rank failed, and *e is the one line that names rank, signal or status,
+/* Runs the job. AC_OK: every rank exited with 0 or AC_EXIT_REQUEUE (of an elastic job: every rank
+ * that was not lost), or the job was interrupted (result->signal). PEER: a rank failed, and *e is the one line that names rank, signal or status,
  * and script line. INVALID: wrong options. IO, OOM: the system refuses a resource.
  *
  * Must be called by the main thread of a program without other threads or children. Ranks die with

@@ -75,7 +75,13 @@ local wrong = {
   ["--max_restarts 1"] = "--max-restarts is for several ranks", ["--num_processes 2 --max_restarts x"] = "'x' is not a number",
   ["--num_processes 2 --monitor_interval -1"] = "not a number of seconds", ["--num_processes"] = "'--num-processes' needs a value",
   ["--num_processes 2 --tee=1"] = "'--tee' takes no value",
-  ["--nproc-per-node 2"] = "did you mean '--num-processes'", ["--master_addr=h"] = "did you mean '--main-process-ip'",
+  ["--num-machines 1:1"] = "1:1 needs --nproc-per-node", ["--num-machines 1:1 --num-processes 2"] = "give --nproc-per-node",
+  ["--num-machines 1:2 --nproc-per-node 2"] = "num_machines 1:2: so far only the ranks of one machine",
+  ["--num-machines 2:1 --nproc-per-node 2"] = "or MIN:MAX as in 1:1", ["--num-machines 1: --nproc-per-node 2"] = "or MIN:MAX",
+  ["--num-machines 1:1 --nproc-per-node 2 --backend tcp"] = "backend tcp cannot lose ranks; use --backend shm",
+  ["--num-machines 1:1 --nproc-per-node 2 --backend mpi"] = "backend mpi cannot lose ranks; use --backend shm",
+  ["--nproc-per-node 0"] = "'0' is not a number of ranks", ["--nproc-per-node 2 --num-processes 2"] = "give one of them",
+  ["--np 2"] = "did you mean '--num-processes'", ["--master_addr=h"] = "did you mean '--main-process-ip'",
 }
 for options, message in pairs(wrong) do
   local tail = options == "--num_processes" and "" or " print.lua"
@@ -111,6 +117,7 @@ o = check("$R --num_processes auto -e 'print(\"one of\", os.getenv \"WORLD_SIZE\
 assert(count(o, "one of") == tonumber(o:match "one of\t(%d+)"))
 o, e = check("ACCEL_LOG=info $R --num_processes 2 print.lua", 0, nil, "launch: 2 ranks, ")
 assert(count(e, "launch: ") <= 2, e)
+o = check("$R --nproc-per-node 2 -e 'print(os.getenv \"WORLD_SIZE\")'", 0, { "2\n", "[rank 1] 2\n" })
 o = check("$R --num_processes 1 -e 'print(os.getenv \"RANK\", os.getenv \"WORLD_SIZE\")'", 0, "0\t1\n")
 -- warnings of the environment come once
 _, e = check("ACCEL_NUM_THREADZ=1 $R --num_processes 2 print.lua", 0)
