@@ -47,6 +47,29 @@ static bool is_loss(const aci_job *j, int r) {
          atomic_load(&page_of(j, r)->state) != ACI_FAILED;
 }
 
+static void say(aci_job *j, const char *lost, const char *rest) {
+  char line[2000];
+  const int n = snprintf(line, sizeof line, "accel-run: %s; %s\n", lost, rest);
+  aci_sink_put(j->one_sink ? &j->out : &j->err, line,
+               n < (int)sizeof line ? (size_t)n : sizeof line);
+}
+
+static bool finished(const aci_job *j, int r) {
+  return atomic_load(&page_of(j, r)->state) == ACI_LEFT;
+}
+
+/* It made all its calls before it was killed, so the others need nothing from it. */
+static bool is_late(aci_job *j, int r) {
+  char text[600];
+  bool others = false;
+  for (int i = 0; i < j->n; i++)
+    others |= i != r && (!j->ranks[i].ended || (finished(j, i) && j->ranks[i].sig == 0));
+  if (!finished(j, r) || !others) return false;
+  aci_root_cause_text(j, r, text, sizeof text);
+  say(j, text, "it had finished its script");
+  return true;
+}
+
 static void note(aci_job *j, int r) {
   aci_elastic *c = &j->elastic;
   aci_rank *p = &j->ranks[r];
@@ -70,15 +93,15 @@ int aci_elastic_take(aci_job *j, const int *ended, int n, int *rest) {
   int lost[ACI_MAX_LOCAL], n_lost = 0, n_rest = 0;
   bool lives = false;
   for (int i = 0; i < n; i++) {
-    if (is_loss(j, ended[i])) lost[n_lost++] = ended[i];
-    else rest[n_rest++] = ended[i];
+    if (!is_loss(j, ended[i])) rest[n_rest++] = ended[i];
+    else if (!is_late(j, ended[i])) lost[n_lost++] = ended[i];
   }
   for (int r = 0; r < j->n; r++)
     lives |= !j->ranks[r].ended && atomic_load(&page_of(j, r)->state) == ACI_RUNNING;
   if (n_lost == 0) return n_rest;
   if (!lives) { /* nobody is left to continue */
-    memcpy(rest, ended, (size_t)n * sizeof *rest);
-    return n;
+    for (int i = 0; i < n_lost; i++) rest[n_rest++] = lost[i];
+    return n_rest;
   }
   if (!c->pending) {
     c->pending = true;
@@ -143,13 +166,6 @@ static void free_heaps(aci_job *j, const int *seat, int n) {
   }
 }
 
-static void say(aci_job *j, const char *rest) {
-  char line[2000];
-  const int n = snprintf(line, sizeof line, "accel-run: %s; %s\n", j->elastic.text, rest);
-  aci_sink_put(j->one_sink ? &j->out : &j->err, line,
-               n < (int)sizeof line ? (size_t)n : sizeof line);
-}
-
 static void form(aci_job *j, const int *seat, int n, uint32_t round) {
   aci_elastic *c = &j->elastic;
   aci_members *m = &j->segment.head->members;
@@ -196,7 +212,7 @@ static void form(aci_job *j, const int *seat, int n, uint32_t round) {
   snprintf(rest, sizeof rest, "generation %llu: %d rank%s continue%s%s after %.2f s",
            (unsigned long long)c->generation, n, n == 1 ? "" : "s", n == 1 ? "s" : "", at,
            m->seconds);
-  say(j, rest);
+  say(j, c->text, rest);
 }
 
 /* ---- ranks that are stopped ---- */
@@ -247,5 +263,5 @@ void aci_elastic_turn(aci_job *j) {
     return;
   }
   j->elastic.pending = false;
-  say(j, "the other ranks finished without it");
+  say(j, j->elastic.text, "the other ranks finished without it");
 }
