@@ -45,7 +45,16 @@ local function shoot(ranks, plan, kills)
   local function fail(why) error(("%d ranks, plan %s: %s\n%s"):format(ranks, plan, why, text), 0) end
   if status == 137 and text:find("3 losses at update", 1, true) and kills > 2 then return nil end
   if status ~= 0 then fail("exit status " .. status) end
-  local survivors, late, changes, killed = 0, nil, 0, 0
+  local named, killed = {}, 0
+  for line in text:gmatch "[^\n]+" do
+    if line:find("; generation ", 1, true) or line:find("finished without it", 1, true) then
+      if not line:find "^accel%-run: rank %d+ %(pid %d+, " then fail("a line without the lost rank: " .. line) end
+      for r in line:gmatch "rank (%d+) %(pid %d+, [^()]+%) was killed by signal 9 %(SIGKILL%)" do
+        named[tonumber(r)], killed = true, killed + 1
+      end
+    end
+  end
+  local survivors, late = 0, nil
   for r = 0, ranks - 1 do
     local hash, rank, size, _, pause = (read(tmp .. "/" .. r) or ""):match "^(%d+) (%d+) (%d+) (%d+) (%S+)"
     if hash then
@@ -53,13 +62,8 @@ local function shoot(ranks, plan, kills)
       if tonumber(rank) >= tonumber(size) then fail "a rank above the size of the world" end
       if tonumber(pause) > LIMIT then late = ("a pause of %s s"):format(pause) end
       survivors = survivors + 1
-    end
-  end
-  for line in text:gmatch "[^\n]+" do
-    if line:find("; generation ", 1, true) or line:find("finished without it", 1, true) then
-      changes = changes + 1
-      for _ in line:gmatch "was killed by signal 9 %(SIGKILL%)" do killed = killed + 1 end
-      if not line:find "^accel%-run: rank %d+ %(pid %d+, " then fail("a line without the lost rank: " .. line) end
+    elseif not named[r] then
+      fail(("nothing is known of rank %d"):format(r))
     end
   end
   if survivors + killed ~= ranks or survivors == 0 then fail(("%d ranks survived, %d kills were reported"):format(survivors, killed)) end
@@ -81,7 +85,7 @@ local function make_plan(ranks, turn)
   end
   local point = POINTS[turn % #POINTS + 1]
   while #alive > 1 and update <= UPDATES - 2 do
-    update = update + below(4)
+    update = math.min(update + below(4), UPDATES - 1)
     local learns = point == "caught" or point == "recover"
     add(learns and "before" .. below(7) + 1 or point)
     if #alive > 1 and (learns or below(3) == 0) then add(learns and point or POINTS[below(#POINTS) + 1]) end
