@@ -1,6 +1,7 @@
 --- Data sets of other data sets' samples: ColumnsDataset has some of their fields, CacheDataset keeps them in memory. The helpers
 --- of data.Dataset make them.
 local check = require "accel.util.check"
+local copy_sample = require "accel.data.copy_sample"
 local Dataset = require "accel.data.dataset"
 local fetch = require "accel.data.fetch"
 local fingerprint = require "accel.data.fingerprint"
@@ -45,7 +46,8 @@ function M.ColumnsDataset:get(i)
   return out
 end
 
---- The samples of a data set, each read once.
+--- The samples of a data set, each read once. You get a copy of the kept sample, which you may change. Workers of a loader keep what they
+--- read for as long as they live: with persistent_workers = true from one pass to the next.
 --- example: accel.data.CacheDataset(accel.data.ListDataset { 5, 6 }):get(2) --> 6
 ---@class accel.data.CacheDataset : accel.data.Dataset
 ---@field dataset table
@@ -67,8 +69,8 @@ function M.CacheDataset:fingerprint() return fingerprint.of(self.dataset) end
 
 function M.CacheDataset:get(i)
   self:check_position(i)
-  if self.kept[i] == nil then self.kept[i] = fetch.sample(self.dataset, i) end
-  return self.kept[i]
+  if self.kept[i] == nil then self.kept[i] = copy_sample(fetch.sample(self.dataset, i)) end
+  return copy_sample(self.kept[i])
 end
 
 return M

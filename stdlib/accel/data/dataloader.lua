@@ -157,7 +157,13 @@ local function set_workers(self, o, given)
     raise("DataLoader: num_workers must be at most %d, got %d", MOST_WORKERS, self.num_workers)
   end
   if self.given_worker_init ~= nil then worker_spec.callable("DataLoader", "worker_init", self.given_worker_init) end
-  if self.num_workers > 0 then require("accel.data.workers").describe(self) end -- raises for an object that cannot be sent
+  if self.num_workers == 0 then return end
+  local setup = require("accel.data.workers").describe(self) -- raises for an object that cannot be sent
+  if not self.persistent_workers and (worker_spec.has(setup.dataset, "accel.data.iterable_views:cached")
+    or worker_spec.has(setup.dataset, "accel.data.column_views:CacheDataset")) then
+    no_effect.once("DataLoader", "cache() of the data set", "with workers that end with each pass, and the samples with them; \z
+      set persistent_workers = true")
+  end
 end
 
 ---@param dataset table a data set, or the options with `dataset` among them

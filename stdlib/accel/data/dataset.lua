@@ -117,7 +117,8 @@ end
 ---@return accel.data.ColumnsDataset
 function Dataset:select_columns(names) return require("accel.data.column_views").ColumnsDataset(self, names) end
 
---- The same samples, each read once and kept in memory.
+--- The same samples, each read once and kept in memory. You get copies of them, which you may change. Workers of a loader keep them from
+--- one pass to the next only with persistent_workers = true.
 --- example: accel.data.ListDataset({ 5, 6, 7 }):cache():get(2) --> 6
 ---@return accel.data.CacheDataset
 function Dataset:cache() return require("accel.data.column_views").CacheDataset(self) end

@@ -102,8 +102,9 @@ end
 
 --- Samples of this stream and others in turn, or drawn with probabilities.
 ---@param others accel.data.IterableDataset[]
----@param opts? {probabilities: number[]?, seed: integer?, stopping_strategy: string?} stopping_strategy: at the end of the
----  first stream (first_exhausted), or of all (all_exhausted)
+---@param opts? {probabilities: number[]?, seed: integer?, stopping_strategy: string?} stopping_strategy as in Hugging Face's datasets:
+---  first_exhausted ends with the last sample of the first stream that ends. all_exhausted begins streams that end anew until each has ended
+---  once. all_exhausted_without_replacement gives every sample once
 ---@return accel.data.IterableDataset
 function IterableDataset:interleave(others, opts, ...)
   check.surplus("IterableDataset:interleave", ...)
@@ -113,7 +114,8 @@ function IterableDataset:interleave(others, opts, ...)
   return require("accel.data.iterable_views").interleaved({ self, table.unpack(others) }, opts)
 end
 
---- The same samples, which are kept in memory from the first whole pass on.
+--- The same samples, which are kept in memory from the first whole pass on. You get copies of them, which you may change. Workers of a
+--- loader keep them only with persistent_workers = true.
 ---@return accel.data.IterableDataset
 function IterableDataset:cache() return require("accel.data.iterable_views").cached(self) end
 

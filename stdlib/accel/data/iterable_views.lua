@@ -2,8 +2,10 @@
 --- them again, when source and functions can be sent.
 local check = require "accel.util.check"
 local collate = require "accel.data.collate"
+local copy_sample = require "accel.data.copy_sample"
 local fingerprint = require "accel.data.fingerprint"
 local IterableDataset = require "accel.data.iterable_dataset"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local Random = require "accel.util.random"
@@ -188,17 +190,33 @@ end
 
 local Interleaved = IterableDataset:extend("accel.data.IterableDataset")
 
+local FIRST <const>, ALL <const>, ONCE <const> = "first_exhausted", "all_exhausted", "all_exhausted_without_replacement"
+
+local function check_probabilities(p, n, stop)
+  local who, total = "IterableDataset:interleave", 0
+  if type(p) ~= "table" or #p ~= n then raise("%s: probabilities must be %d numbers, one for each stream", who, n) end
+  for k, w in ipairs(p) do
+    total = total + check.number(who, ("probability %d"):format(k), w, 0)
+    if w == 0 and stop == ALL then
+      raise("%s: stream %d has the probability 0, and all_exhausted waits for its end; leave it out, or use another stopping_strategy", who, k)
+    end
+  end
+  if total == 0 or total == math.huge then raise("%s: probabilities must be finite and not all 0", who) end
+end
+
 function Interleaved:init(sources, opts)
   self.sources, self.given = sources, opts
   self.o = options("IterableDataset:interleave", opts, {
-    probabilities = options.none, seed = options.none, stopping_strategy = "first_exhausted",
+    probabilities = options.none, seed = options.none, stopping_strategy = FIRST,
   })
   local stop, p = self.o.stopping_strategy, self.o.probabilities
-  if stop ~= "first_exhausted" and stop ~= "all_exhausted" then
-    raise("IterableDataset:interleave: stopping_strategy must be first_exhausted or all_exhausted, got %s", check.shown(stop))
+  if stop ~= FIRST and stop ~= ALL and stop ~= ONCE then
+    raise("IterableDataset:interleave: stopping_strategy must be %s, %s or %s, got %s", FIRST, ALL, ONCE, check.shown(stop))
   end
-  if p ~= nil and (type(p) ~= "table" or #p ~= #sources) then
-    raise("IterableDataset:interleave: probabilities must be %d numbers, one for each stream", #sources)
+  if p ~= nil then
+    check_probabilities(p, #sources, stop)
+  elseif self.o.seed ~= nil then
+    no_effect.once("IterableDataset:interleave", "seed", "without probabilities; leave it out")
   end
   self.splits = true
   for _, source in ipairs(sources) do self.splits = self.splits and source.splits end
@@ -214,35 +232,59 @@ function Interleaved:fingerprint()
   return fingerprint.over(what, table.unpack(self.sources))
 end
 
-function Interleaved:iterate(epoch, seed)
-  local n, steps, closings, live = #self.sources, {}, {}, 0
-  for k, source in ipairs(self.sources) do steps[k], closings[k] = stream.begin(source, epoch, seed) end
-  live = n
-  local random = Random((self.o.seed or seed or 0) ~ 0x1e7ea5e, epoch or 0)
+--- Which stream is read next: in turn, or drawn. `over` has those that have ended at least once.
+local function chooser(self, epoch, seed, over)
+  local n, p, once = #self.sources, self.o.probabilities, self.o.stopping_strategy == ONCE
   local at = 0
-  local function choose()
-    if not self.o.probabilities then
-      repeat at = at % n + 1 until steps[at]
+  if not p then
+    return function()
+      repeat at = at % n + 1 until not (once and over[at])
       return at
     end
+  end
+  local random = Random((self.o.seed or seed or 0) ~ 0x1e7ea5e, epoch or 0)
+  return function()
     local weights = {}
-    for k, w in ipairs(self.o.probabilities) do weights[k] = steps[k] and w or 0 end
+    for k, w in ipairs(p) do weights[k] = once and over[k] and 0 or w end
     return random:choice(weights)
   end
+end
+
+--- One sample of each stream is read ahead, so that the pass ends with the last sample of the stream that ends it, as in Hugging Face's
+--- datasets.
+function Interleaved:iterate(epoch, seed)
+  local n, stop, p = #self.sources, self.o.stopping_strategy, self.o.probabilities
+  local steps, closings, ahead, over, left = {}, {}, {}, {}, 0
+  local function close(k)
+    local open = closings[k]
+    closings[k] = nil -- first, so that it is closed once only
+    stream.close(open)
+  end
+  local function begin(k)
+    close(k)
+    steps[k], closings[k] = stream.begin(self.sources[k], epoch, seed)
+    ahead[k] = nil
+  end
+  for k = 1, n do
+    begin(k)
+    if not p or p[k] > 0 then left = left + 1 end -- others are never read
+  end
+  local choose, ended = chooser(self, epoch, seed, over), false
   local closing = setmetatable({}, { __close = function()
-    for k = 1, n do
-      local open = closings[k]
-      closings[k] = nil
-      stream.close(open)
-    end
+    for k = 1, n do close(k) end
   end })
   return function()
-    while live > 0 do
+    while left > 0 and not ended do
       local k = choose()
-      local sample = steps[k]()
+      local sample = ahead[k]
+      if sample == nil then sample = steps[k]() end
+      ahead[k] = steps[k]()
+      if ahead[k] == nil then
+        ended = stop == FIRST
+        if not over[k] then over[k], left = true, left - 1 end
+        if stop == ALL and left > 0 then begin(k) end
+      end
       if sample ~= nil then return sample end
-      if self.o.stopping_strategy == "first_exhausted" then live = 0 else live = live - 1 end
-      steps[k] = false
     end
   end, nil, nil, closing
 end
@@ -265,14 +307,14 @@ function Cached:iterate(epoch, seed)
   if kept then
     return function()
       i = i + 1
-      return kept[i]
+      return copy_sample(kept[i])
     end
   end
   local step, closing = stream.begin(self.source, epoch, seed)
   kept = {}
   return function()
     local sample = step()
-    if sample == nil then self.kept = kept else kept[#kept + 1] = sample end
+    if sample == nil then self.kept = kept else kept[#kept + 1] = copy_sample(sample) end
     return sample
   end, nil, nil, closing
 end

@@ -3,6 +3,7 @@
 local accel = require "accel"
 local core = require "accel.file.core"
 local check = require "accel.util.check"
+local copy_sample = require "accel.data.copy_sample"
 local Dataset = require "accel.data.dataset"
 local fingerprint = require "accel.data.fingerprint"
 local options = require "accel.util.options"
@@ -51,9 +52,9 @@ function JSON:worker_spec() return { module = "accel.data.json", args = { self.p
 function JSON:get(i)
   self:check_position(i)
   local row = self.rows[i]
-  if not self.columns or type(row) ~= "table" then return row end
+  if not self.columns or type(row) ~= "table" then return copy_sample(row) end
   local out = {}
-  for _, name in ipairs(self.columns) do out[name] = row[name] end
+  for _, name in ipairs(self.columns) do out[name] = copy_sample(row[name]) end
   return out
 end
 

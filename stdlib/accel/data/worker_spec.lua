@@ -139,6 +139,21 @@ function pack(value, what)
 end
 M.pack = pack
 
+--- Whether a packed object is made by this entry of a module, or has one that is at any depth.
+---@param packed table?
+---@param name string
+---@return boolean
+function M.has(packed, name)
+  if not packed or packed.module == name then return packed ~= nil end
+  for _, entry in ipairs(packed.args or {}) do
+    if entry[1] == "o" and M.has(entry[2], name) then return true end
+    for _, object in ipairs(entry[1] == "l" and entry[2] or {}) do
+      if M.has(object, name) then return true end
+    end
+  end
+  return false
+end
+
 --- The same of a function: a name, or an object with worker_spec.
 ---@param given any
 ---@param what string

@@ -208,3 +208,67 @@ do -- streams in the loader
   if loop.closes then assert(io.type(handle) == "closed file", "the break closes it") end
   assert(lines.epoch == 1 and io.type(handle) == "closed file") -- asking where it is ends a pass that was left
 end
+
+do -- a cache hands out copies: a function that changes its sample in place does not change the kept one
+  local function spoil(sample)
+    sample.x:add_(1)
+    sample.list[1] = sample.list[1] + 1
+    sample.name = sample.name .. "!"
+    return sample
+  end
+  local function fresh(text) return { x = accel.tensor { 1, 2 }, list = { 5 }, name = text } end
+  local Stream = data.IterableDataset:extend "Stream"
+  function Stream:iterate()
+    local i = 0
+    return function()
+      i = i + 1
+      return i <= 2 and fresh(tostring(i)) or nil
+    end
+  end
+  local List = data.Dataset:extend "List"
+  function List:len() return 2 end
+  function List:get(i) return fresh(tostring(i)) end
+  local kept = fresh "1"
+  for _, set in ipairs { Stream():cache():map(spoil), List():cache():map(spoil), data.ListDataset({ kept, fresh "2" }):cache():map(spoil) } do
+    for epoch = 1, 3 do
+      local n = 0
+      for sample in data.DataLoader(set, { batch_size = false })() do
+        n = n + 1
+        local what = ("pass %d"):format(epoch)
+        assert(sample.x:sum():item() == 5 and sample.list[1] == 6 and sample.name == n .. "!", what)
+        if set.dataset and epoch == 1 then kept.x:fill_(9) end -- nor is the kept one changed by its source
+        kept.x:copy_(accel.tensor { 1, 2 })
+      end
+      assert(n == 2)
+      kept.list[1], kept.name = 5, "1"
+    end
+  end
+  local path = os.getenv "ACCEL_TEST_TMP" .. "/rows.json"
+  accel.write_file(path, '[{"a": [1]}]')
+  local rows = data.JSON(path)
+  rows:get(1).a[1] = 7
+  assert(rows:get(1).a[1] == 1)
+end
+
+do -- workers that end with a pass keep nothing: a warning
+  local told, was = {}, warn
+  warn = function(...) told[#told + 1] = table.concat { ... } end -- luacheck: ignore 121
+  local path = os.getenv "ACCEL_TEST_TMP" .. "/lines.jsonl"
+  accel.write_file(path, '{"a": 1}\n{"a": 2}\n')
+  for _, set in ipairs { data.JSONL.stream(path):cache(), data.JSONL(path):cache():select_columns { "a" } } do
+    require("accel.util.no_effect").reset()
+    told = {}
+    data.DataLoader(set, { num_workers = 1 })
+    assert(#told == 1 and told[1]:find("persistent_workers", 1, true), told[1])
+    data.DataLoader(set, { num_workers = 1, persistent_workers = true })
+    assert(#told == 1)
+  end
+  warn = was -- luacheck: ignore 121
+  local set = data.JSONL.stream(path):cache()
+  local loader = data.DataLoader(set, { num_workers = 1, persistent_workers = true, batch_size = false })
+  local n = 0
+  for sample in loader() do n = n + sample.a end
+  accel.write_file(path, "not JSON\n") -- the second pass does not read it
+  for sample in loader() do n = n + sample.a end
+  assert(n == 6)
+end
