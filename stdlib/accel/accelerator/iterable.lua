@@ -3,6 +3,7 @@
 --- accel.accelerator.loader, whose head comment defines a Source.
 local class = require "accel.util.class"
 local collate = require "accel.data.collate"
+local even_shards = require "accel.accelerator.even_shards"
 local fetch = require "accel.data.fetch"
 local raise = require "accel.util.raise"
 local shards = require "accel.data.shards"
@@ -11,6 +12,7 @@ local unbatched_rows = require "accel.accelerator.unbatched_rows"
 ---@class accel.accelerator.IterableSource
 ---@field seed integer set by the loader
 ---@field native_shards boolean every rank reads its own shard, and the others' contents are unknown
+---@field evens boolean the shards are made equally long (accel.accelerator.even_shards)
 local IterableSource = class("accel.accelerator.IterableSource")
 
 IterableSource.seekable = false
@@ -25,7 +27,8 @@ function IterableSource.shards_itself(dataset, ranks)
 end
 
 ---@param base accel.data.DataLoader
----@param o {num_processes: integer, process_index: integer, split_batches: boolean, even_batches: boolean}
+---@param o {num_processes: integer, process_index: integer, split_batches: boolean, even_batches: boolean, peers: boolean}
+---  peers: the other ranks are there, and prepare the same loader
 function IterableSource:init(base, o)
   self.seed, self.ranks, self.rank = base.seed, o.num_processes, o.process_index
   self.drop, self.even = base.drop_last, o.even_batches and self.ranks > 1
@@ -34,8 +37,9 @@ function IterableSource:init(base, o)
   self.size = shards.part_of("prepare", base.batch_size or 1, self.ranks, split)
   self.gather = base.collate_fn or collate.default_collate
   self.native_shards = IterableSource.shards_itself(base.dataset, self.ranks)
+  self.evens = self.native_shards and self.even and o.peers
   self.dataset = self.native_shards and base.dataset:shard(self.ranks, self.rank) or base.dataset
-  self.base = base
+  self.base, self.base_dataset = base, base.dataset
   self.starts_anywhere = not self.native_shards and base.num_workers == 0
   if base.num_workers == 0 then return end
   if self.native_shards then
@@ -61,7 +65,13 @@ function IterableSource:len(skipped, _, start)
   if not n then return nil end
   n = n - (start or 0)
   local own
-  if self.native_shards then
+  if self.evens then -- as many batches as the longest shard, or with drop_last the shortest
+    for r = 0, self.ranks - 1 do
+      local m = self.base_dataset:shard(self.ranks, r):len()
+      local batches = self.drop and m // self.size or -(-m // self.size)
+      own = own and (self.drop and math.min or math.max)(own, batches) or batches
+    end
+  elseif self.native_shards then
     own = self.drop and n // self.size or -(-n // self.size)
   else
     own = select(2, shards.measure(n, self.size, self.ranks, self.rank, self.even, self.drop))
@@ -97,8 +107,28 @@ local function worker_reader(self, epoch, ranks, rank, even)
   end, function(batch) return batch end, closing
 end
 
+--- A pass over shards that are made equally long.
+local function even_pass(self, epoch, first)
+  local open = self.base.num_workers > 0 and worker_reader or local_reader
+  local read, gather, closing = open(self, epoch, 1, 0, true, 0)
+  local step = even_shards(read, { ranks = self.ranks, rank = self.rank, size = self.size, drop = self.drop, skip = first })
+  local own, rows, begun
+  local g = first
+  return function()
+    if not begun then own, rows = step() end
+    begun = true
+    if own == nil then return nil end
+    local batch, of_batch, row0 = gather(own), rows, (self.rank << 40) + g * self.size
+    g = g + 1
+    own, rows = step()
+    if self.unbatched then of_batch = unbatched_rows(of_batch, true, batch) end
+    return batch, of_batch, row0, own == nil, own == nil
+  end, closing
+end
+
 --- One global batch is read ahead, so that the last one is known as such. Those that are skipped are read and dropped.
 function IterableSource:begin(epoch, first, start)
+  if self.evens then return even_pass(self, epoch, first) end
   local ranks, rank, even = self.ranks, self.rank, self.even
   if self.native_shards then ranks, rank, even = 1, 0, false end
   local size, total, drop = self.size, self.size * ranks, self.drop

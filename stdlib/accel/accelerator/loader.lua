@@ -25,6 +25,7 @@ local agree = require "accel.accelerator.agreement"
 local batches_ahead = require "accel.data.ahead"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
+local dist = require "accel.dist"
 local fingerprint = require "accel.data.fingerprint"
 local loop = require "accel.util.loop"
 local no_effect = require "accel.util.no_effect"
@@ -140,7 +141,7 @@ function DataLoader.prepare(base, opts, ...)
   local Source = require("accel.accelerator." .. (dispatched and "dispatch" or base.stream and "iterable" or "indexed"))
   local source = Source(base, {
     num_processes = ranks, process_index = rank, split_batches = config.split_batches,
-    even_batches = config.even_batches, slice_fn = dispatched and opts.slice_fn or nil,
+    even_batches = config.even_batches, peers = meshed or ranks == dist.get_world_size(), slice_fn = dispatched and opts.slice_fn or nil,
     micro_batches = micro_batches, trains = micro_batches and trains_of(accelerator) or nil,
   })
   if dispatched then source.late_remainder = true

@@ -4,7 +4,8 @@
 ---
 --- Workers of a loader share the work: whole files in turn if there are at least as many files as workers, otherwise samples in turn.
 --- Ranks of a prepared loader read all files and keep their own samples, which makes the order the same for any number of ranks. With
---- native_shards = true each rank reads only its own files, which is faster and gives each number of ranks another order.
+--- native_shards = true each rank reads only its own files, which is faster and gives each number of ranks another order. Ranks whose files
+--- end first repeat their first batch as padding (even_batches), or all ranks end with them (drop_last).
 local check = require "accel.util.check"
 local fingerprint = require "accel.data.fingerprint"
 local IterableDataset = require "accel.data.iterable_dataset"

@@ -147,19 +147,54 @@ end
 
 do
   local a = accel.Accelerator {} -- not dispatched either, although it is a stream
-  for _, n in ipairs { 0, 1, 8 * P, 8 * P + 1 } do
-    local stream = Sharded(n)
+  for _, n in ipairs { 0, P, 8 * P, 8 * P + 1, 10 * P - 1 } do
+    for _, drop_last in ipairs { false, true } do
+      local stream = Sharded(n)
+      stream.n_shards = P
+      local loader = a:prepare(data.DataLoader(stream, { batch_size = 2, drop_last = drop_last }))
+      for epoch = 1, 2 do
+        local own, all, batches, most = {}, {}, 0, 0
+        for batch in loader() do
+          batches = batches + 1
+          local values, mask = support.values(batch), loader:mask():tolist()
+          for k, x in ipairs(values) do
+            if mask[k] then own[#own + 1] = x end
+          end
+          if P > 1 then assert(#values == 2) end
+          for _, x in ipairs(a:gather_for_metrics(batch):tolist()) do all[#all + 1] = x end
+        end
+        for r = 0, P - 1 do
+          local m = #range(n) // P + (r < n % P and 1 or 0)
+          most = r > 0 and drop_last and math.min(most, m // 2) or not drop_last and math.max(most, (m + 1) // 2) or m // 2
+        end
+        assert(batches == most, ("%d batches of %d samples, not %d"):format(batches, n, most)) -- the same on all ranks
+        local want = {}
+        for i = R, n - 1, P do want[#want + 1] = not (drop_last and #want == 2 * most) and i or nil end
+        same(own, want, "its own shard")
+        table.sort(all)
+        if not drop_last then same(all, range(n), "gathered, every sample once") end
+        assert(epoch == 2 or P == 1 or stream.asked[1] == P)
+      end
+      if P > 1 then same(stream.asked, { P, R }, "asked for") else assert(stream.asked == nil) end
+    end
+  end
+  if P > 1 then
+    local stream = Sharded(1)
     stream.n_shards = P
     local loader = a:prepare(data.DataLoader(stream, { batch_size = 2 }))
-    local own = {}
-    for batch in loader() do
-      assert(P == 1 or loader.rows == nil and loader:mask() == nil)
-      for _, x in ipairs(support.values(batch)) do own[#own + 1] = x end
+    fails("have no samples in their shards", function() for _ in loader() do end end) -- luacheck: ignore 542
+  end
+  do -- resumed anywhere, although ranks end at different batches
+    local stream = Sharded(10 * P - 1)
+    stream.n_shards = P
+    local loader = a:prepare(data.DataLoader(stream, { batch_size = 2 }))
+    local states, whole = {}, pass(loader)
+    for _ in loader() do states[#states + 1] = loader:state_dict() end
+    for k, state in ipairs(states) do
+      loader:load_state_dict(state)
+      local rest = table.move(whole, k + 1, #whole, 1, {})
+      if k < #whole then same(pass(loader), rest, "taken up after batch " .. k) end
     end
-    local want = {}
-    for i = R, n - 1, P do want[#want + 1] = i end
-    same(own, want, "its own shard")
-    if P > 1 then same(stream.asked, { P, R }, "asked for") else assert(stream.asked == nil) end
   end
   if P > 1 then
     local stream = Sharded(16 * P, true)
@@ -181,6 +216,29 @@ do
     local by_samples = make():prepare(data.DataLoader(stream, { batch_size = 2 }))
     same(support.read_by_all(by_samples), range(16 * P), "too few shards")
   end
+end
+
+do -- files of unequal length, each read by one rank: all ranks have equally many batches, and every sample counts once
+  local a, n = accel.Accelerator {}, 0
+  local folder = ranks.tests .. "reference/formats/"
+  for _, workers in ipairs { 0, 2 } do
+    local set = data.JSONL.stream({ folder .. "part-0.jsonl", folder .. "part-1.jsonl", folder .. "part-0.jsonl", folder .. "part-1.jsonl",
+      folder .. "part-1.jsonl" }, { native_shards = true, columns = { "id" } })
+    local loader = a:prepare(data.DataLoader(set, { batch_size = 4, num_workers = workers }))
+    for _ = 1, 2 do
+      local sum, all, counts = 0, 0, accel.zeros(1, { dtype = "i64" })
+      for batch in loader() do
+        local ids = a:gather_for_metrics(batch.id)
+        sum, all = sum + ids:sum():item(), all + ids:numel()
+        counts:add_(1)
+      end
+      assert(all == 2 * 23 + 3 * 18 and sum == 2 * 253 + 3 * (820 - 253))
+      local of_all = a:gather(counts)
+      assert(of_all:max():item() == of_all:min():item())
+      n = n + 1
+    end
+  end
+  assert(n == 4)
 end
 
 do -- samples as they are
