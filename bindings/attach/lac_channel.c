@@ -60,6 +60,24 @@ static int pair(lua_State *L) {
   return 2;
 }
 
+/* console.pipe() -> the reading end and the writing end, for a child's output */
+static int new_pipe(lua_State *L) {
+  lac_state *S = lac_get(L);
+  int fd[2];
+  if (pipe2(fd, O_CLOEXEC) != 0)
+    return lac_error(L, S, AC_IO, "cannot create a pipe: %s", strerror(errno));
+  lua_pushinteger(L, fd[0]);
+  lua_pushinteger(L, fd[1]);
+  return 2;
+}
+
+/* console.close(fd) */
+static int close_fd(lua_State *L) {
+  lac_state *S = lac_get(L);
+  close((int)lac_check_int(L, S, 1, "fd"));
+  return 0;
+}
+
 /* A folder, no link, that this user owns and nobody else may enter. */
 static bool is_own_folder(const char *path) {
   struct stat s;
@@ -257,6 +275,14 @@ static int channel_close(lua_State *L) {
   return 0;
 }
 
+/* c:fd() -> its descriptor, for a wait. nil: it is closed */
+static int channel_fd(lua_State *L) {
+  const channel *c = luaL_checkudata(L, 1, CHANNEL);
+  if (c->fd < 0) return 0;
+  lua_pushinteger(L, c->fd);
+  return 1;
+}
+
 /* ---- waiting ---- */
 
 lac_event lac_console_poll(lua_State *L, lac_state *S, int idx, bool input, bool deaf,
@@ -331,12 +357,14 @@ static int poll_(lua_State *L) {
   return lac_console_push(L, event, which);
 }
 
-/* console.read_input() -> available bytes of standard input, after a poll reported "input". nil:
- * its end. Bypasses the buffer of io.stdin. */
+/* console.read_input([fd]) -> available bytes of standard input, after a poll reported "input", or of
+ * another descriptor. nil: its end. Bypasses the buffer of io.stdin. */
 static int read_input(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const int fd = lua_isnoneornil(L, 1) ? 0 : (int)lac_check_int(L, S, 1, "fd");
   char buf[16384];
   ssize_t n;
-  do n = read(0, buf, sizeof buf);
+  do n = read(fd, buf, sizeof buf);
   while (n < 0 && errno == EINTR);
   if (n > 0) lua_pushlstring(L, buf, (size_t)n);
   else lua_pushnil(L);
@@ -351,12 +379,18 @@ LAC_OPEN("accel.console", channels) {
                                    {"poll", poll_},
                                    {"read_input", read_input},
                                    {"pair", pair},
+                                   {"pipe", new_pipe},
+                                   {"close", close_fd},
                                    {"listen", listen_},
                                    {"private_folder", private_folder},
                                    {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"send", channel_send},         {"receive", channel_receive},
-                                     {"patience", channel_patience}, {"accept", channel_accept},
-                                     {"close", channel_close},       {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"send", channel_send},
+                                     {"receive", channel_receive},
+                                     {"patience", channel_patience},
+                                     {"accept", channel_accept},
+                                     {"fd", channel_fd},
+                                     {"close", channel_close},
+                                     {NULL, NULL}};
   static const luaL_Reg metas[] = {
       {"__gc", channel_close}, {"__close", channel_close}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);

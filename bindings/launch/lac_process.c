@@ -1,10 +1,10 @@
 /* System services for accel.launch, as the table accel.process: starting another program, the place
  * of accel-run, and blobs (lac_blob.c). For the library's own files. Scripts use accel.launch.
  *
- *   process.spawn(path, argv [, env [, keep [, input]]]) -> p       keep: descriptors for a prompt,
- *   in addition to our terminal.
- *                                                         input: the program's standard input, at
- *                                                         most 4096 bytes
+ *   process.spawn(path, argv [, env [, keep [, input [, out]]]]) -> p
+ *                                   keep: descriptors for a prompt, in addition to our terminal.
+ *                                   input: the program's standard input, at most 4096 bytes.
+ *                                   out: {descriptor of its standard output, of its standard error}
  *     p:wait(seconds)  p:signal(n)  p:interrupted()  p:pid()  p:close()
  *   process.blob([bytes]) -> b
  *     b:path()  b:read()  b:close()
@@ -56,8 +56,9 @@ enum { MASK_BYTES = 8 };
 
 /* The child's code between vfork and exec, in our memory: only system calls. */
 __attribute__((noinline)) static void become(const char *path, char *const *argv, char *const *env,
-                                             int null, const int *keep, const sigset_t *mask,
-                                             pid_t parent, volatile int *error) {
+                                             int null, const int *keep, const int out[2],
+                                             const sigset_t *mask, pid_t parent,
+                                             volatile int *error) {
   static const action standard;
   action a;
   for (int n = 1; n < NSIG; n++) /* no handler of ours may run here once signals are let in */
@@ -67,7 +68,9 @@ __attribute__((noinline)) static void become(const char *path, char *const *argv
   /* a prompt has the terminal's modes to put back */
   if (syscall(SYS_prctl, PR_SET_PDEATHSIG, keep == NULL ? SIGKILL : SIGTERM) == 0 &&
       syscall(SYS_getppid) == parent &&
-      (null == 0 ? syscall(SYS_fcntl, 0, F_SETFD, 0) : syscall(SYS_dup3, null, 0, 0)) == 0) {
+      (null == 0 ? syscall(SYS_fcntl, 0, F_SETFD, 0) : syscall(SYS_dup3, null, 0, 0)) == 0 &&
+      (out[0] < 0 || syscall(SYS_dup3, out[0], 1, 0) == 1) &&
+      (out[1] < 0 || syscall(SYS_dup3, out[1], 2, 0) == 2)) {
 #ifdef SYS_close_range /* without it, files of scripts stay open there */
     syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
 #endif
@@ -80,14 +83,14 @@ __attribute__((noinline)) static void become(const char *path, char *const *argv
 }
 
 static pid_t start(const char *path, char *const *argv, char *const *env, int null, const int *keep,
-                   int *error) {
+                   const int out[2], int *error) {
   sigset_t all, mask;
   volatile int failed = 0;
   const pid_t parent = getpid();
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &mask);
   const pid_t pid = vfork();
-  if (pid == 0) become(path, argv, env, null, keep, &mask, parent, &failed);
+  if (pid == 0) become(path, argv, env, null, keep, out, &mask, parent, &failed);
   *error = pid < 0 ? errno : failed;
   if (pid > 0 && failed != 0) waitpid(pid, NULL, 0);
   pthread_sigmask(SIG_SETMASK, &mask, NULL);
@@ -185,8 +188,14 @@ static int pipe_of(const char *p, size_t n) {
 static int spawn(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *path = lac_check_path(L, S, 1, "path", NULL);
-  lua_settop(L, 5);
+  lua_settop(L, 6);
   size_t n_input = 0;
+  int out[2] = {-1, -1};
+  for (int i = 0; i < 2 && lua_istable(L, 6); i++) {
+    lua_rawgeti(L, 6, i + 1);
+    out[i] = (int)lac_check_int(L, S, -1, "out");
+    lua_pop(L, 1);
+  }
   const char *input = lua_isnil(L, 5) ? NULL : lac_check_string(L, S, 5, "input", &n_input);
   char **argv = read_argv(L, S, 2), **env = read_env(L, S, 3);
   const int *keep = read_keep(L, S, 4);
@@ -199,7 +208,7 @@ static int spawn(lua_State *L) {
   if (null < 0)
     return lac_error(L, S, AC_IO, "cannot open standard input for %s: %s", path, strerror(errno));
   p->flag_was = S->interrupt->as_flag;
-  p->pid = start(path, argv, env, null, keep, &error);
+  p->pid = start(path, argv, env, null, keep, out, &error);
   if (keep == NULL) close(null);
   if (p->pid == 0) return lac_error(L, S, AC_IO, "cannot run %s: %s", path, strerror(error));
   p->flag_set = keep == NULL;

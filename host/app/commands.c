@@ -18,6 +18,8 @@ const app_command_row app_commands[] = {
      "open a prompt in a running job: breakpoints, watches, locals"},
     {"dap", "dap", APP_TOOL, 0, "dap",
      "run a debug adapter for editors, on standard input and output"},
+    {"jupyter", "jupyter ACTION ...", APP_TOOL, 0, "jupyter",
+     "run Lua in notebooks: install the kernel for Jupyter"},
     {"ckpt", "ckpt ACTION ...", APP_TOOL, APP_ON_TENSORS, "ckpt",
      "inspect checkpoints: ls, show, verify, diff, prune, convert"},
     {"runs", "runs ACTION ...", APP_TOOL, 0, "runs",

@@ -272,20 +272,24 @@ function M.kind(session, name)
   return value ~= nil and ("%s: %s"):format(name, show.type(value)) or nil, own
 end
 
---- :help NAME, :doc NAME, NAME?: shows the page of the library, or the kind of an own name. nil, why: there is neither.
+--- The page of the library for a name, or the kind of an own name: its lines, and whether it is a page. nil, why: there is neither.
 ---@param kind? string the result of M.kind
----@param own boolean
+---@param own? boolean
+---@return string[]? lines
+---@return boolean|string page
+function M.explanation(name, kind, own, width)
+  local lines, why = accel.host_chunk("help").lines(name, width)
+  if kind and (own or not lines) then return { kind }, false end
+  if lines then return lines, true end
+  return nil, (why:gsub("accel%-run help", ":help"))
+end
+
+--- :help NAME, :doc NAME, NAME?: shows that. nil, why: there is neither.
 ---@param say fun(lines: string[])
 function M.explain(name, kind, own, width, say)
-  local help = accel.host_chunk "help"
-  local lines, why = help.lines(name, width)
-  if kind and (own or not lines) then
-    say { kind }
-  elseif lines then
-    help.show(name, width)
-  else
-    return nil, (why:gsub("accel%-run help", ":help"))
-  end
+  local lines, page = M.explanation(name, kind, own, width)
+  if not lines then return nil, page end
+  if page == true then accel.host_chunk("help").show(name, width) else say(lines) end
   return true
 end
 

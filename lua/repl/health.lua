@@ -42,7 +42,7 @@ end
 -- "waits in barrier at stdin:4 for ranks 0, 2": the activity of a rank that has not answered.
 function Health:activity(rank)
   local r, page = self.ranks[rank], page_of(self, rank)
-  local at = r.job and ("stdin:%d"):format(r.job.line) or page.at or "?"
+  local at = r.job and ("%s:%d"):format(r.job.request.name or "stdin", r.job.line) or page.at or "?"
   if page.stopped then return ("is stopped (SIGSTOP) at %s; kill -CONT %d lets it continue"):format(at, page.pid) end
   if page.waits then
     local idle = {}
@@ -99,7 +99,7 @@ function Health:epitaph(rank)
   if how:find "^killed" then how = "was " .. how
   elseif how:find "^exit with" then how = how:gsub("^exit", "exited")
   elseif page.state == "failed" and page.ended then how = "failed: " .. how end
-  local at = r.job and ("stdin:%d"):format(r.job.line) or page.at
+  local at = r.job and ("%s:%d"):format(r.job.request.name or "stdin", r.job.line) or page.at
   return ("rank %d (pid %d) %s%s"):format(rank, page.pid, how, at and ", at " .. at or "")
 end
 

@@ -2,7 +2,8 @@
 -- of them wait, loop or die. The prompt is front.lua. Ranks answer by server.lua.
 --
 -- To a rank: { id, op = "eval" | "command" | "complete" | "tensors" | "part" | "end", ... }. From it: { hello },
--- then for each request any number of { id, out = text } and one { id, done = true, ok, lines, message, digest, ... }.
+-- then for each request any number of { id, out = text } and one { id, done = true, ok, lines, message, digest, ... }. A notebook's ranks
+-- (lua/jupyter) also send { id, display = ... } and { id, input = true }, for on_message.
 local accel = ...
 local answers = accel.host_chunk "repl/answers"
 local commands = accel.host_chunk "repl/commands"
@@ -168,6 +169,8 @@ function Ranks:take(rank)
           job.late = job.late or { at = accel.clock() }
           table.insert(job.late, rank)
         end
+      else
+        self:on_message(rank, job, a)
       end
     end
   end

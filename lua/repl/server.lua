@@ -8,6 +8,9 @@ local show = accel.host_chunk "repl/show"
 local prompt = accel.host_chunk "repl/prompt"
 local tensors = accel.host_chunk "repl/tensors"
 
+local cells = accel.host_chunk "repl/cells"
+local rich = accel.host_chunk "repl/rich"
+
 local M = {}
 
 -- ---- output of inputs ----
@@ -33,6 +36,35 @@ local function capture(send)
     rawset(_G, "print", old.print)
     io.write = old.write
   end
+end
+
+-- io.read asks the prompt, which asks its user. `ask() -> line or false`: nobody answers.
+local function capture_reads(ask)
+  local files = getmetatable(io.stdin).__index
+  local old = { read = io.read, method = files.read }
+  local function read(...)
+    local results, formats = {}, table.pack(...)
+    for i = 1, math.max(1, formats.n) do
+      local format = tostring(formats[i] or "l"):gsub("^%*", ""):sub(1, 1)
+      if format ~= "l" and format ~= "L" and format ~= "n" then
+        accel.process.raise("unsupported", ("io.read: a notebook has no format '%s' for questions; use l, L or n"):format(tostring(formats[i])))
+      end
+      local line = ask()
+      if not line then accel.process.raise("unsupported", "io.read: this notebook's program takes no answers; give the value in the cell") end
+      if format == "n" then line = tonumber(line) elseif format == "L" then line = line .. "\n" end
+      results[i] = line
+    end
+    return table.unpack(results, 1, math.max(1, formats.n))
+  end
+  function io.read(...)
+    if io.input() == io.stdin then return read(...) end
+    return old.read(...)
+  end
+  function files.read(file, ...)
+    if file == io.stdin then return read(...) end
+    return old.method(file, ...)
+  end
+  return function() io.read, files.read = old.read, old.method end
 end
 
 -- ---- tensors, for :diff and for telling answers apart ----
@@ -69,6 +101,26 @@ function handlers.eval(session, q)
   local nothing = show.is_nothing(r)
   local a = answer(r, nothing and {} or show.values(r, q.width))
   if not nothing then a.digest = digest_of(r) end
+  return a
+end
+
+-- A cell of a notebook: its inputs in order, up to one that fails. The value is the last one's, with its other forms if they are wanted.
+function handlers.cell(session, q)
+  local r, shows
+  session.name = q.name
+  for _, input in ipairs(cells.inputs(q.text)) do
+    r, shows = session:evaluate(input.text, input.line), input.shows
+    if not r.ok then
+      local a, code = answer(r, {}), type(r.value) == "table" and r.value.code
+      a.message = r.message:gsub("^=?%[?string.-:", "stdin:")
+      a.trace, a.code = r.deep and r.trace or a.message, type(code) == "string" and code or nil
+      return a
+    end
+  end
+  if not r or not shows or show.is_nothing(r) then return { ok = true, lines = {} } end
+  local a = answer(r, show.values(r, q.width))
+  a.digest = digest_of(r)
+  if q.rich and r.n == 1 then a.data = rich.bundle(r[1], q.width) end
   return a
 end
 
@@ -130,6 +182,30 @@ function handlers.part(session, q)
   return { ok = true, lines = {}, part = item.flat:narrow(1, q.first, q.count):clone() }
 end
 
+-- For a notebook: io.read asks, accel.display shows, and a single process writes to pipes that the kernel reads.
+local function capture_notebook(send, channel, alone)
+  local uncapture = alone and function() end or capture(function(text) send { out = text } end)
+  local unread = capture_reads(function()
+    send { input = true }
+    while true do
+      local frame = channel:receive()
+      if frame == false then return false end
+      if frame then return accel.decode(frame).text end
+      accel.console.poll({ channel })
+    end
+  end)
+  accel.console.notebook = true
+  M.display = function(bundle)
+    io.stdout:flush()
+    send { display = bundle }
+  end
+  return function()
+    accel.console.notebook, M.display = nil, nil
+    unread()
+    uncapture()
+  end
+end
+
 --- Serves until the prompt is gone ("gone") or decides how the script continues ("continue", "quit", ...). The deciding request is the
 --- second result. hello: the first message to the prompt.
 local function serve(channel, session, hello)
@@ -142,7 +218,7 @@ local function serve(channel, session, hello)
   end
   send(hello)
   M.serving = true
-  local uncapture = capture(function(text) send { out = text } end)
+  local uncapture = hello.notebook and capture_notebook(send, channel, hello.ranks == 1) or capture(function(text) send { out = text } end)
   local function release()
     M.serving = false
     uncapture()
@@ -158,7 +234,7 @@ local function serve(channel, session, hello)
       if type(q) ~= "table" then return "gone" end
       if q.op == "end" then return q.how, q end
       id = q.id
-      if q.op == "eval" or q.op == "command" then accel.console.at(("stdin:%d"):format(q.line)) end
+      if q.op == "eval" or q.op == "command" or q.op == "cell" then accel.console.at(("%s:%d"):format(q.name or "stdin", q.line)) end
       local ok, a = pcall(handlers[q.op] or function() error("no request " .. tostring(q.op)) end, session, q)
       if not ok then
         if type(a) == "table" and a.code == "interrupted" then error(a, 0) end
@@ -181,6 +257,20 @@ function M.run(place)
   prompt.predefine(session)
   serve(channel, session, { hello = true, rank = place.rank, ranks = place.ranks, threads = accel.num_threads() })
   return true
+end
+
+--- A process of a notebook's kernel (lua/jupyter/world.lua), which listens in the folder: alone, or a rank of several.
+function M.cells(folder)
+  require "accel"
+  local place = accel.console.place() or { rank = 0, ranks = 1 }
+  local channel <close> = assert(accel.console.connect(folder, "cells"))
+  local session <close> = Session.new()
+  prompt.predefine(session)
+  io.stdout:setvbuf(place.ranks == 1 and "no" or "line")
+  if place.rank == 0 then accel.console.prompting(true) end -- the launcher leaves Ctrl-C to the kernel
+  local pid = require "lfs".symlinkattributes("/proc/self", "target")
+  serve(channel, session, { hello = true, notebook = true, rank = place.rank, ranks = place.ranks, threads = accel.num_threads(),
+    pid = math.tointeger(tonumber(pid)), segment = place.segment })
 end
 
 --- accel.repl() on several ranks: all of them come here, the first one opens the prompt. "quit": the script is to

@@ -142,19 +142,24 @@ local function unlocal(text)
   return (" "):rep(#head) .. rest, names
 end
 
-local function load_at(text, line, env)
-  return load(("\n"):rep(line - 1) .. text .. "\n", "=stdin", "t", env) -- a short string ends with its line
+local function load_at(text, line, env, name)
+  return load(("\n"):rep(line - 1) .. text .. "\n", "=" .. (name or "stdin"), "t", env) -- a short string ends with its line
 end
 
---- Code of an input whose first line has this number. nil, the error, and whether more lines would complete it.
+--- The text without the `local` of its first statement.
+---@return string
+function Session.unlocal(text) return (unlocal(text)) end
+
+--- Code of an input whose first line has this number, in errors as NAME:LINE ("stdin"). nil, the error, and whether more lines would
+--- complete it.
 ---@return function? code an expression's gives `true` before its values
 ---@return string|boolean? why or whether it is an expression
 ---@return boolean? incomplete
-function Session.compile(text, line, env)
-  local f, expression_why = load_at("return true, " .. text, line, env) -- no tail call: the line is in tracebacks
+function Session.compile(text, line, env, name)
+  local f, expression_why = load_at("return true, " .. text, line, env, name) -- no tail call: the line is in tracebacks
   if f then return f, true end
   local why
-  f, why = load_at(text, line, env)
+  f, why = load_at(text, line, env, name)
   if f then return f, false end
   if expression_why:find "<eof>$" and not text:match "^%s*=" then why = expression_why end
   return nil, why, why:find "<eof>$" ~= nil
@@ -175,7 +180,7 @@ local function cut(trace)
     if line:find "^  lua/repl" or line:find "^  accel%-run:1:" then break end
     lines[#lines + 1] = line
     if line:find "^  %S" then deep = deep + 1 end
-    if line:find "^  stdin:%d+: in main chunk" then break end
+    if line:find "^  stdin:%d+: in main chunk" or line:find "^  In%[%d+%]:%d+: in main chunk" then break end
   end
   return table.concat(lines, "\n"), deep
 end
@@ -229,7 +234,7 @@ end
 function Session:evaluate(text, line)
   self.assigned = nil
   local code, names = unlocal(text)
-  local f, why, more = Session.compile(code, line, self.env)
+  local f, why, more = Session.compile(code, line, self.env, self.name)
   if not f then
     local failure = { ok = false, message = why, trace = why, incomplete = more }
     if not more then self.failure = failure end

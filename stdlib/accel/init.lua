@@ -5,7 +5,7 @@
 local accel = require "accel.core"
 
 --- Functions with a separate file.
-local functions = { deepcopy = "accel.nn.deepcopy", launch = "accel.launch", plot = "accel.track.plot_run",
+local functions = { deepcopy = "accel.nn.deepcopy", launch = "accel.launch", plot = "accel.track.plot_run", display = "accel.track.display",
   open_sharded = "accel.util.open_sharded",
   compile = "accel.compile_function", graph = "accel.graph_function",
   checkpoint = "accel.autograd.checkpoint", checkpoint_sequential = "accel.autograd.checkpoint_sequential" }

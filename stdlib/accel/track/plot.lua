@@ -72,7 +72,7 @@ function M.svg(store, runs, tag, opts)
     ylabel = o.log and "log10" or "" })
 end
 
---- accel.plot: the curves of a run as text, which it also prints.
+--- accel.plot: the curves of a run as text, which it also prints. In a notebook it shows them as SVG.
 ---@param where accel.track.Run|string a run, or the folder of a store
 ---@param opts? {run: string?, metric: string?, width: integer?, height: integer?, axis: string?, smooth: number?, log: boolean?, print: boolean?}
 ---   axis: "step" or "time". run: which one of a folder's ("last"). metric: a name or pattern, default: all
@@ -86,14 +86,17 @@ function M.plot(where, opts)
   local store = accel.track.Store(is_run and where.path or where)
   local run, message = store:find(is_run and where.id or o.run)
   if not run then raise("plot: %s", message) end
-  local out = {}
+  local out, show = {}, o.print and accel.host_chunk("repl/server").display or nil
   for _, tag in ipairs((M.tags(store, { run }, o.metric))) do
     out[#out + 1] = tag .. "\n" .. M.text(store, { run }, tag, { width = o.width, height = o.height, utf8 = o.utf8, axis = o.axis,
       smooth = o.smooth, log = o.log })
+    if show then
+      show { ["text/plain"] = out[#out], ["image/svg+xml"] = M.svg(store, { run }, tag, { axis = o.axis, smooth = o.smooth, log = o.log }) }
+    end
   end
   store:close()
   local text = #out > 0 and table.concat(out, "\n") or "(nothing to plot)\n"
-  if o.print then io.write(text) end
+  if o.print and (not show or #out == 0) then io.write(text) end
   return text
 end
 

@@ -37,9 +37,11 @@ function M.utf8()
   return locale:lower():find("utf%-?8") ~= nil
 end
 
---- Whether a file descriptor is a terminal that can redraw a line. false in CI or under TERM=dumb.
+--- Whether a file descriptor is a terminal that can redraw a line, or a notebook's output, which can as well. false in CI or under
+--- TERM=dumb.
 ---@param fd integer file descriptor
 function M.interactive(fd)
+  if accel.console.notebook then return true end
   if env "CI" or os.getenv("TERM") == "dumb" then return false end
   return accel.isatty(fd) and true or false
 end
@@ -65,7 +67,7 @@ function M.colour(fd)
   local choice = parameter "ACCEL_COLOR"
   if choice ~= "auto" then return choice == "always" end
   if env "FORCE_COLOR" then return true end
-  return not env "NO_COLOR" and M.interactive(fd)
+  return not env "NO_COLOR" and not accel.console.notebook and M.interactive(fd)
 end
 
 return M
