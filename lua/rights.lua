@@ -130,5 +130,6 @@ return function(o, own_load)
   if o.os then without_system() end
   if o.load then without_code() end
   rawset(accel, "host_chunk", refuse("accel.host_chunk", "a program that limits rights"))
+  rawset(accel.process, "function_of", refuse("accel.process.function_of", "a program that limits rights"))
   return env
 end

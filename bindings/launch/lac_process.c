@@ -402,10 +402,25 @@ static int raise_error(lua_State *L) {
   return lua_error(L);
 }
 
+/* process.function_of(bytes, name) -> the function that string.dump made in a process of this program
+ * and user, for accel.launch. Lua does not check such bytes: load refuses them. */
+static int function_of(lua_State *L) {
+  lac_state *S = lac_get(L);
+  size_t n;
+  const char *bytes = lac_check_string(L, S, 1, "bytes", &n),
+             *name = lac_check_string(L, S, 2, "name", NULL);
+  if (luaL_loadbufferx(L, bytes, n, name, "b") == LUA_OK) return 1;
+  return lac_error(L, S, AC_INVALID, "function_of: %s", lua_tostring(L, -1));
+}
+
 LAC_OPEN("accel.process", process) {
-  static const luaL_Reg funcs[] = {{"spawn", spawn},         {"program", program},
-                                   {"cores", cores},         {"raise", raise_error},
-                                   {"variables", variables}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"spawn", spawn},
+                                   {"program", program},
+                                   {"cores", cores},
+                                   {"raise", raise_error},
+                                   {"variables", variables},
+                                   {"function_of", function_of},
+                                   {NULL, NULL}};
   static const luaL_Reg methods[] = {
       {"pid", process_pid},       {"wait", process_wait},
       {"signal", process_signal}, {"interrupted", process_interrupted},

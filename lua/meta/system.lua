@@ -330,11 +330,12 @@ function accel.interrupted() end
 ---Runs a function on several ranks of this machine, new processes under accel-run's launcher, and returns what each
 ---gave back: result[rank + 1], several values as a list with n. The function is what a module ("my.trainer", found
 ---by package.path) or a file ("trainer.lua") returns, or its field main; arguments and results travel by
----accel.encode. A rank that fails raises here, with its message and the field rank. After time_limit seconds the ranks
+---accel.encode. Or it is a function of Lua: its upvalues and the globals that it names are sent, tables and tensors as copies, modules by
+---name. One that cannot be sent (an open file, an object of a class, a coroutine) is an error that names it. A rank that fails raises here, with its message and the field rank. After time_limit seconds the ranks
 ---are ended. The options after env are those of accel-run: `accel-run --help` describes them. What ranks print goes to
 ---this stdout. Ctrl-C is passed on; nothing stays behind.
----example: select(2, pcall(accel.launch, print)):match "cannot receive a function" --> "cannot receive a function"
----@param module string
+---example: select(2, pcall(accel.launch, print)):match "cannot receive this function" --> "cannot receive this function"
+---@param module string|function
 ---@param args? any[] a list; with a field n it may hold nils
 ---@param opts? table
 ---  num_processes integer|"auto": ranks, one for each core if not given

@@ -1,6 +1,6 @@
 --- accel.launch(module, args, options): runs a function of a file on several ranks of this machine and returns the
 --- results of all, from a script, the REPL or stock Lua. The ranks are new processes under accel-run's launcher. The
---- function is named by its module. accel.encode transfers arguments and results.
+--- function is named by its module, or sent with the values that it uses (util/parcel.lua). accel.encode transfers arguments and results.
 local accel = require "accel.core"
 local check = require "accel.util.check"
 local options = require "accel.util.options"
@@ -19,14 +19,18 @@ local PASSED = { timeout = "number", backend = "string", num_threads = "number",
 local DECLARED = { num_processes = options.none, time_limit = options.none, env = {} }
 for name in next, PASSED do DECLARED[name] = options.none end
 
---- The file to run and the module's name, nil for a file given by its path.
+--- The file to run and the module's name, nil for a file given by its path. For a function: its source, nil and its parcel.
 local function find(module)
   if type(module) == "function" then
-    raise("launch: other processes cannot receive a function; put it into a file that returns it, "
-      .. "and give the module's name (\"my.trainer\") or the file (\"trainer.lua\")")
+    local parcel, why = require "accel.util.parcel".pack(require "accel.util.checked".original(module))
+    if not parcel then
+      raise("launch: other processes cannot receive this function: %s, or put it into a file that returns it, and give the module's name "
+        .. "(\"my.trainer\") or the file (\"trainer.lua\")", why)
+    end
+    return debug.getinfo(module, "S").short_src, nil, parcel
   end
   if type(module) ~= "string" then
-    raise("launch: module must be a module's name or a file, got %s", check.shown(module))
+    raise("launch: module must be a module's name, a file or a function, got %s", check.shown(module))
   end
   if module:find "%.lua$" or module:find("/", 1, true) then
     local file, why = open_read(module)
@@ -125,12 +129,12 @@ local function raise_failure(reports, n, how, number)
   process.raise("peer", ("launch: accel-run %s (see its stderr above)"):format(ended))
 end
 
----@param module string
+---@param module string|function
 ---@param args? any[]
 ---@param opts? table
 ---@return any[] results
 local function launch(module, args, opts)
-  local file, name = find(module)
+  local file, name, parcel = find(module)
   if args ~= nil and type(args) ~= "table" then raise("launch: args must be a list, got %s", check.shown(args)) end
   for key in next, args or {} do
     if math.type(key) ~= "integer" and key ~= "n" then
@@ -161,7 +165,8 @@ local function launch(module, args, opts)
   local count = args and (math.tointeger(rawget(args, "n")) or #args) or 0
   local given = args and table.move(args, 1, count, 1, {}) or {}
   local ok, job = pcall(accel.encode, { file = file, module = name, path = package.path, cpath = package.cpath,
-    results = paths, args = given, n = count }, { max_bytes = math.maxinteger })
+    results = paths, args = given, n = count,
+    parcel = parcel }, { max_bytes = math.maxinteger })
   if not ok then
     raise("launch: %s", (tostring(job):gsub("^.-encode: ", ""):gsub(" at %.args", " at args")))
   end

@@ -62,9 +62,9 @@ local got = accel.launch(env, { "LAUNCH_A", "LAUNCH_B", "HOME", "ACCEL_SEED" }, 
 assert(got[1] == "a=1 2 unset unset" and got[2] == env and got[3] == "", got[1])
 
 -- ---- what cannot be launched ----
-fails("other processes cannot receive a function; put it into a file that returns it", accel.launch, print)
+fails("cannot receive this function: it is a function of C, or put it into a file that returns it", accel.launch, print)
 fails("launch_test.lua:", accel.launch, print)
-fails("module must be a module's name or a file, got 3", accel.launch, 3)
+fails("module must be a module's name, a file or a function, got 3", accel.launch, 3)
 fails("cannot read " .. tmp .. "/nothing.lua", accel.launch, tmp .. "/nothing.lua")
 fails("module 'launch_nothing' is not on package.path", accel.launch, "launch_nothing")
 fails("args must be a list, got 5", accel.launch, echo, 5)

@@ -1,5 +1,5 @@
---- notebook_launcher and debug_launcher: a function on several ranks, from a script or the prompt. Lua has no closures that travel: the
---- function is named by its module or file, as for accel.launch.
+--- notebook_launcher and debug_launcher: a function on several ranks, from a script, a notebook or the prompt. As for accel.launch, it is
+--- given itself, with upvalues that can be sent, or by its module or file.
 local accel = require "accel"
 local check = require "accel.util.check"
 local no_effect = require "accel.util.no_effect"
@@ -11,11 +11,11 @@ local M = {}
 
 local none <const> = options.none
 
---- Runs the function returned by a module (or file) on num_processes ranks of this machine, each with args, and returns the results
+--- Runs a function, or the one returned by a module (or file), on num_processes ranks of this machine, each with args, and returns the results
 --- of all ranks. Of Accelerate's options, use_port, master_addr, rdzv_* and log_line_prefix_template have no effect: ranks of one
 --- machine need no port. Raises if this process is a rank already, or has made an Accelerator.
 --- example: (pcall(accel.accelerator.notebook_launcher, "no.such.module", {}, { num_processes = 2 })) --> false
----@param module string
+---@param module string|function
 ---@param args? any[]
 ---@param opts? table
 ---  num_processes integer: ranks (default: one for each GPU, or for each core)
@@ -50,7 +50,7 @@ end
 
 --- The same on CPUs, for tests: num_processes is 2 unless given.
 --- example: accel.accelerator.debug_launcher("accel.cli.test_ranks")[1][1].ok --> true
----@param module string
+---@param module string|function
 ---@param args? any[]
 ---@param num_processes? integer
 ---@return any[] results

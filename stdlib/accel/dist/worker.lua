@@ -29,6 +29,7 @@ end })
 
 local function entry()
   local value
+  if job.parcel then return require "accel.util.parcel".unpack(job.parcel) end
   if job.module then
     value = require(job.module)
   else

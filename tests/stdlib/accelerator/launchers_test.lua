@@ -30,7 +30,17 @@ fails("for several, use accel-run --num-machines", A.notebook_launcher, path, {}
 fails("mixed_precision", A.notebook_launcher, path, {}, { mixed_precision = "fp12" })
 fails("did you mean 'num_processes'", A.notebook_launcher, path, {}, { num_procesess = 1 })
 fails("num_processes must be a positive integer", A.debug_launcher, path, {}, 0)
-fails("other processes cannot receive a function", A.debug_launcher, function() end)
+local file <close> = assert(io.open(arg[0]))
+fails("uses 'file', which is a FILE*; create it inside the function", A.debug_launcher, function() return file:read "l" end)
+local base, weights = 10, accel.tensor { 1, 2, 3 }
+local function scaled(x) return weights * (base + x) end
+results = A.debug_launcher(function(x)
+  local dist = require "accel.dist"
+  return { rank = dist.get_rank(), sum = scaled(x):sum():item() }
+end, { 2 }, 3)
+assert(#results == 3 and results[3].rank == 2 and results[1].sum == 72)
+results = A.notebook_launcher(function() return scaled(accel.dist.get_rank()):sum():item() end, {}, { num_processes = 2 })
+assert(results[1] == 60 and results[2] == 66)
 accel.Accelerator()
 fails("an Accelerator exists already", A.notebook_launcher, path, {}, { num_processes = 2 })
 print "ok"
