@@ -45,6 +45,7 @@
 ---@field MSAMPRecipeKwargs accel.accelerator.MSAMPRecipeKwargs
 ---@field FP8RecipeKwargs fun(given?: table): accel.accelerator.KwargsHandler
 ---@field peft table adapters: LoRA, IA3, prompt tuning, with PEFT's names and files
+---@field onnx table inference graphs for ONNX Runtime: export
 ---@field BnbQuantizationConfig accel.quant.BnbQuantizationConfig
 ---@field load_and_quantize_model fun(model: accel.nn.Module, bnb_quantization_config: accel.quant.BnbQuantizationConfig, opts?: table): accel.nn.Module
 ---@field init_empty_weights fun(opts?: {include_buffers: boolean?}, fn?: function): any

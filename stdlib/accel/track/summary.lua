@@ -1,7 +1,7 @@
 --- Summaries of TensorBoard's event files that are more than a number, encoded as protocol buffers: texts, histograms, and the
 --- begin and end of a session of its HParams plugin. The host puts them into events (host/track/events.c). Used by
 --- summary_writer.lua and tensorboard.lua.
-local proto = require "accel.track.proto"
+local proto = require "accel.util.proto"
 
 local M = {}
 

@@ -1,7 +1,7 @@
 --- The W&B tracker's own records: wandb_internal.Record of W&B's protocol, encoded, for the transaction log that host/track/wandb.c writes.
 --- Names and numbers of fields come from wandb_internal.proto. Used by wandb.lua.
 local accel = require "accel"
-local proto = require "accel.track.proto"
+local proto = require "accel.util.proto"
 
 local int, bytes = proto.int, proto.bytes
 

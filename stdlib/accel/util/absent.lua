@@ -91,7 +91,6 @@ local ROWS <const> = {
   { false, "modules made on the device \"meta\" get values by load_state_dict(state, { assign = true })", "Module#to_empty" },
   { false, "the module is accel.dist", "distributed" },
   { false, "accel.data.DataLoader { num_workers = 4 } reads in threads, accel.launch starts processes", "multiprocessing" },
-  { false, "accel.save(path, model:state_dict()) writes safetensors", "onnx" },
   { false, "accel.mem_stats(device).peak_bytes is the peak since accel.reset_peak_memory(device), live_bytes the memory in use",
     "max_memory_allocated max_memory_reserved reset_peak_memory_stats memory_allocated memory_reserved memory_summary mem_get_info" },
   -- Transformers and its neighbours

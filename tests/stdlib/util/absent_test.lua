@@ -17,7 +17,7 @@ says("accel.accelerator.FSDPModule is not in accel yet (sharding of models by ot
 end)
 says("accel.nn.DataParallel is not in accel; accelerator:prepare(model)", function() return accel.nn.DataParallel end)
 says("accel.optim.AdaLomo is not in accel", function() return accel.optim.AdaLomo end)
-says("accel.onnx is not in accel", function() return accel.onnx end)
+says("accel.multiprocessing is not in accel", function() return accel.multiprocessing end)
 says("accel.data.DistributedSampler is not in accel", function() return accel.data.DistributedSampler end)
 do
   local ok, err = pcall(function() return accel.nn.DataParallel end)

@@ -1,4 +1,4 @@
---- Protocol buffers: a field is its number and kind, then the value. Used by summary.lua and wandb_records.lua.
+--- Protocol buffers: a field is its number and kind, then the value. Used by track and onnx.
 local M = {}
 
 local function varint(n)
@@ -20,6 +20,12 @@ function M.int(field, n) return varint(field << 3) .. varint(n) end
 ---@param x number
 ---@return string
 function M.double(field, x) return varint(field << 3 | 1) .. ("<d"):pack(x) end
+
+--- A float of 4 bytes.
+---@param field integer
+---@param x number
+---@return string
+function M.float(field, x) return varint(field << 3 | 5) .. ("<f"):pack(x) end
 
 --- A string, bytes, or a message.
 ---@param field integer
