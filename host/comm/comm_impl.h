@@ -82,7 +82,8 @@ enum { ACI_RUN_ID = 64 }; /* bytes of the name of a job with its end */
 /* Our place, from the launcher or the environment. */
 typedef struct aci_place {
   int rank, size, local_rank, local_size, machine, machines;
-  char source[24];   /* "accel-run", "torchrun", "Open MPI", "MPICH", "Slurm", "" */
+  char source[24];   /* "accel-run", "torchrun", "Open MPI", "MPICH", "Flux", "Slurm", "" */
+  bool pmi;          /* srun --mpi=pmi2: the ranks may have MPI */
   char address[256]; /* of rank 0's rendezvous. "" none */
   int port;
   char run_id[ACI_RUN_ID];

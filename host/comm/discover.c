@@ -2,9 +2,13 @@
  * ac_world_open.
  *
  * Launchers are asked in this order: accel-run (ACCEL_WORLD), torchrun, Open MPI, MPICH and Intel
- * MPI, MVAPICH2, Slurm. The first that gives both rank and size is used. A second one that
- * contradicts it is an error. Slurm is never a contradiction: mpirun and torchrun started by srun
- * see the variables of their own daemons. */
+ * MPI, MVAPICH2, Flux, JSM, Slurm. The first that gives both rank and size is used. A second one that
+ * contradicts it is an error. The last three are never a contradiction: mpirun and torchrun started
+ * by srun see the variables of their own daemons. srun --mpi=pmi2 sets MPICH's variables, and its own
+ * tell more, so they are used if the two agree.
+ *
+ * A launcher that sets a rank and no size (PMIx, PALS, ALPS) is refused: the ranks would not know
+ * of each other, and each would train alone. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -25,11 +29,25 @@ static const names launchers[] = {
     {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
     {"MVAPICH2", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
      "MV2_COMM_WORLD_LOCAL_SIZE"},
+    {"Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID", NULL},
+    {"JSM", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK",
+     "JSM_NAMESPACE_LOCAL_SIZE"},
     {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", NULL},
 };
+/* Variables with a rank, of launchers that keep the number of ranks elsewhere. */
+static const names sizeless[] = {{.source = "PMIx", .rank = "PMIX_RANK"},
+                                 {.source = "PALS", .rank = "PALS_RANKID"},
+                                 {.source = "ALPS", .rank = "ALPS_APP_PE"},
+                                 {.source = "PMI", .rank = "PMI_RANK"},
+                                 {.source = "Open MPI", .rank = "OMPI_COMM_WORLD_RANK"},
+                                 {.source = "Flux", .rank = "FLUX_TASK_RANK"},
+                                 {.source = "JSM", .rank = "JSM_NAMESPACE_RANK"}};
 enum {
   N_LAUNCHERS = sizeof launchers / sizeof launchers[0],
+  N_SIZELESS = sizeof sizeless / sizeof sizeless[0],
   SLURM = N_LAUNCHERS - 1,
+  FLUX = SLURM - 2, /* from here on: never a contradiction */
+  MPICH = 2,
   NOT_SET = -1
 };
 
@@ -105,6 +123,16 @@ static ac_status read_set(const names *l, aci_place *p, bool *complete, ac_err *
     AC_TRY(number("SLURM_NODEID", INT_MAX, &p->machine, e));
     local_size = slurm_tasks(getenv("SLURM_STEP_TASKS_PER_NODE"), p->machine < 0 ? 0 : p->machine);
   }
+  if (l == &launchers[FLUX]) {
+    int machines;
+    AC_TRY(number("FLUX_JOB_NNODES", INT_MAX, &machines, e));
+    if (machines > 1 && size % machines != 0)
+      return AC_FAIL(e, UNSUPPORTED,
+                     "Flux runs %d ranks on %d machines and does not name the number on this one; "
+                     "start equally many on each: flux run -N %d --tasks-per-node=M",
+                     size, machines, machines);
+    if (machines > 1) local_size = size / machines;
+  }
   if (local_size == NOT_SET) local_size = size; /* not given: one machine */
   if (local_rank == NOT_SET) local_rank = rank % local_size;
   if (local_size < 1 || local_size > size || local_rank >= local_size)
@@ -116,6 +144,35 @@ static ac_status read_set(const names *l, aci_place *p, bool *complete, ac_err *
   p->local_size = local_size;
   snprintf(p->source, sizeof p->source, "%s", l->source);
   *complete = true;
+  return AC_OK;
+}
+
+/* srun --mpi=pmi2: the step's own variables name its machines as well. */
+static ac_status read_step(aci_place *p, ac_err *e) {
+  aci_place step = *p;
+  bool complete;
+  AC_TRY(read_set(&launchers[SLURM], &step, &complete, e));
+  if (!complete || step.rank != p->rank || step.size != p->size) return AC_OK;
+  *p = step;
+  p->pmi = true;
+  return AC_OK;
+}
+
+/* No launcher gave rank and size: one that gave a rank alone ends the run. */
+static ac_status refuse_sizeless(ac_err *e) {
+  int step;
+  AC_TRY(number("SLURM_STEP_NUM_TASKS", INT_MAX, &step, e));
+  for (int i = 0; i < N_SIZELESS && step != 1; i++) { /* srun -n 1 --mpi=pmix is one process */
+    int rank;
+    AC_TRY(number(sizeless[i].rank, INT_MAX, &rank, e));
+    if (rank != NOT_SET)
+      return AC_FAIL(e, UNSUPPORTED,
+                     "%s=%d: this is a rank of a job that %s started, and the number of ranks is "
+                     "missing. Set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and MASTER_ADDR "
+                     "in each rank, or start them by mpirun, srun, flux or accel-run. "
+                     "ACCEL_WORLD=none is for a process that is alone",
+                     sizeless[i].rank, rank, sizeless[i].source);
+  }
   return AC_OK;
 }
 
@@ -200,7 +257,7 @@ ac_status aci_discover(aci_place *p, ac_err *e) {
   for (int i = 0; i < N_LAUNCHERS; i++) {
     aci_place other = *p;
     bool complete;
-    if (found && (ours || i == SLURM)) break;
+    if (found && (ours || i >= FLUX)) break;
     AC_TRY(read_set(&launchers[i], &other, &complete, e));
     if (!complete) continue;
     if (!found) {
@@ -213,6 +270,8 @@ ac_status aci_discover(aci_place *p, ac_err *e) {
           p->source, p->rank, p->size, other.source, other.rank, other.size);
     }
   }
+  if (!found && !ours) AC_TRY(refuse_sizeless(e));
+  if (found && strcmp(p->source, launchers[MPICH].source) == 0) AC_TRY(read_step(p, e));
   if (ours) {
     if (!found || strcmp(p->source, "torchrun") != 0)
       return AC_FAIL(

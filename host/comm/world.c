@@ -62,8 +62,19 @@ static const aci_backend *choose(const ac_world *w, const ac_world_options *o, a
   }
   if (w->segment.head != NULL && p->local_size == p->size) return &aci_shm_backend;
   if (p->size == 1) return &aci_solo_backend;
+  if (p->pmi) { /* srun started them as ranks of MPI, whose module may be missing */
+    ac_err why;
+    const aci_backend *mpi = aci_mpi_backend(&why);
+    if (mpi != NULL) return mpi;
+    if (p->rank == 0)
+      ac_log_write(AC_LOG_WARN, "comm",
+                   "srun --mpi=pmi2 starts ranks of MPI, and %s. They use tcp; srun --mpi=none or "
+                   "--backend tcp says the same without this warning",
+                   why.msg);
+    return &aci_tcp_backend;
+  }
   if (strcmp(p->source, "torchrun") == 0 || strcmp(p->source, "accel-run") == 0 ||
-      strcmp(p->source, "Slurm") == 0)
+      strcmp(p->source, "Slurm") == 0 || strcmp(p->source, "Flux") == 0)
     return &aci_tcp_backend;
   return aci_mpi_backend(e);
 }
