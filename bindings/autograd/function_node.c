@@ -38,6 +38,8 @@ void lac_fn_free(void *user) {
   free(n);
 }
 
+static bool has_gradients(ac_dtype d) { return ac_dtype_is_float(d) || ac_dtype_is_complex(d); }
+
 ac_status lac_fn_take_saved(lua_State *L, lac_fn_node *n, int ctx, int first_out, int n_out,
                             ac_err *e) {
   lac_state *S = n->cb->state;
@@ -66,7 +68,7 @@ ac_status lac_fn_take_saved(lua_State *L, lac_fn_node *n, int ctx, int first_out
       if (o->t == t) which = nr;
       nr++;
     }
-    n->saved_out[i] = t != NULL && ac_dtype_is_float((ac_dtype)t->dtype) ? which : -1;
+    n->saved_out[i] = t != NULL && has_gradients((ac_dtype)t->dtype) ? which : -1;
     if (t != NULL) ac_tensor_retain(t);
     st = aci_save(S->ctx, t, which >= 0, &n->saved[i], e);
     ac_tensor_release(t);
@@ -145,7 +147,7 @@ static int backward_body(lua_State *L) {
   lua_pushvalue(L, 3);
   for (int i = 0; i < n->n_out; i++) {
     if (c->dout[i] != NULL) lac_push_tensor(L, S, c->dout[i]);
-    else if (n->materialize && ac_dtype_is_float(n->out[i].dtype)) push_zeros(L, S, &n->out[i]);
+    else if (n->materialize && has_gradients(n->out[i].dtype)) push_zeros(L, S, &n->out[i]);
     else lua_pushnil(L);
   }
   lua_call(L, n->n_out + 1, LUA_MULTRET);

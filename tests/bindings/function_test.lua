@@ -118,3 +118,25 @@ do
   assert(type(err) == "string" and err:find "attempt to index", err)
   assert(accel.is_grad_enabled() == grad)
 end
+
+do -- complex results: saved ones have their history in a second derivative, and zeros stand for a gradient that did not come
+  local Square = accel.Function {
+    name = "ComplexSquare",
+    forward = function(ctx, a)
+      local y = accel.complex(a, a * a)
+      local other = y * 2
+      ctx:save_for_backward(y)
+      return y, other
+    end,
+    backward = function(ctx, g, h)
+      local y = ctx:saved_tensors()
+      g = g + h * 2 -- h: no loss needs it
+      return g:real() + 2 * g:imag() * y:real()
+    end,
+  }
+  local x = accel.tensor({ 1.0, -2.0 }, { dtype = "f64", requires_grad = true })
+  assert(accel.autograd.gradgradcheck(function(a)
+    local y = Square(a)
+    return (y * y * y):real():sum()
+  end, { x }))
+end
