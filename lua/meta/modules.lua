@@ -20,6 +20,7 @@
 ---@field amp table
 ---@field autograd table torch.autograd's names
 ---@field linalg table torch.linalg's names
+---@field special table torch.special's names of functions: expit, gammaln, entr, ...
 ---@field fft table torch.fft's names
 ---@field functional table torch.functional's names: functions of several ops, each also accel.NAME and most a method of tensors
 ---@field func table torch.func's names: transforms of functions

@@ -11,8 +11,8 @@ local functions = { deepcopy = "accel.nn.deepcopy", launch = "accel.launch", plo
   checkpoint = "accel.autograd.checkpoint", checkpoint_sequential = "accel.autograd.checkpoint_sequential" }
 local submodules = { autograd = true, fft = true, parallel = true, nn = true, optim = true, data = true, dist = true, models = true, text = true,
   util = true, accelerator = true, amp = true, metrics = true, ckpt = true, config = true, offload = true,
-  track = true, profiler = true, deepspeed = true, quant = true, peft = true, onnx = true, fp8 = true, functional = true, linalg = true, func = true,
-  vision = true, audio = true }
+  track = true, profiler = true, deepspeed = true, quant = true, peft = true, onnx = true, fp8 = true, functional = true, linalg = true,
+  special = true, func = true, vision = true, audio = true }
 --- Names of other modules that PyTorch's root has as well.
 local elsewhere = { vmap = "accel.func" }
 for name in ("bilinear channel_shuffle pairwise_distance pixel_shuffle pixel_unshuffle embedding_bag ctc_loss alpha_dropout"):gmatch "%S+" do

@@ -8,7 +8,7 @@
 
 -- Units on one line share a layer and must not use each other.
 local LAYERS = {
-  "util", "functional", "dist", "config", "text", "data", "autograd", "linalg fft func", "nn", "compile graph", "amp ckpt",
+  "util", "functional", "dist", "config", "text", "data", "autograd", "linalg fft func special", "nn", "compile graph", "amp ckpt",
   "models metrics vision audio onnx", "peft", "offload", "shard", "optim", "parallel", "fp8 track profiler", "deepspeed", "elastic",
   "launch", "accelerator", "quant", "cli",
 }
