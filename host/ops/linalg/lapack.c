@@ -14,25 +14,39 @@ typedef void eigh_fn(const char *job, const char *uplo, const fint *n, double *a
                      double *w, double *work, const fint *lwork, fint *iwork, const fint *liwork,
                      fint *info, size_t job_length, size_t uplo_length);
 
+typedef void eig_fn(const char *left, const char *right, const fint *n, double *a, const fint *lda,
+                    double *wr, double *wi, double *vl, const fint *ldvl, double *vr,
+                    const fint *ldvr, double *work, const fint *lwork, fint *info,
+                    size_t left_length, size_t right_length);
+typedef void eig_complex_fn(const char *left, const char *right, const fint *n, double *a,
+                            const fint *lda, double *w, double *vl, const fint *ldvl, double *vr,
+                            const fint *ldvr, double *work, const fint *lwork, double *rwork,
+                            fint *info, size_t left_length, size_t right_length);
+
 /* process-wide, like the library: written once by load, read after that */
 static svd_fn *svd;
 static eigh_fn *eigh;
+static eig_fn *eig;
+static eig_complex_fn *eig_complex;
 static bool usable;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void load(void) {
-  const aci_symbol symbols[] = {{"dgesdd_", &svd}, {"dsyevd_", &eigh}};
+  const aci_symbol symbols[] = {
+      {"dgesdd_", &svd}, {"dsyevd_", &eigh}, {"dgeev_", &eig}, {"zgeev_", &eig_complex}};
   void (*threads)(int);
   const aci_symbol openblas = {"openblas_set_num_threads", &threads};
-  usable = aci_library_open("lapack", symbols, 2, NULL) == AC_OK;
+  usable = aci_library_open("lapack", symbols, 4, NULL) == AC_OK;
   if (usable && aci_library_open("lapack", &openblas, 1, NULL) == AC_OK) threads(1);
 }
 
-bool aci_lapack(int64_t least) {
-  if (least < ACI_LAPACK_FROM || least >= 1 << 14) return false;
+bool aci_lapack_for(int64_t n) {
+  if (n >= 1 << 14) return false;
   pthread_once(&once, load);
   return usable;
 }
+
+bool aci_lapack(int64_t least) { return least >= ACI_LAPACK_FROM && aci_lapack_for(least); }
 
 static int64_t svd_work(int64_t m, int64_t n) {
   const fint fm = (fint)m, fn = (fint)n, k = m < n ? fm : fn, ask = -1;
@@ -62,5 +76,50 @@ bool aci_lapack_eigh(int64_t n, double *a, double *w, double *scratch) {
   fint info;
   eigh("V", "L", &fn, a, &fn, w, scratch, &lwork, (fint *)(void *)(scratch + lwork), &liwork, &info,
        1, 1);
+  return info == 0;
+}
+
+/* work holds 34 n numbers: enough for its blocks of 32 columns. */
+bool aci_lapack_eig(int64_t n, double *a, double *w, double *v, double *scratch) {
+  const fint fn = (fint)n, lwork = 34 * fn, one = 1;
+  double *wr = scratch + lwork, *wi = wr + n, none;
+  fint info;
+  eig("N", "V", &fn, a, &fn, wr, wi, &none, &one, v, &fn, scratch, &lwork, &info, 1, 1);
+  for (int64_t c = n - 1; c >= 0;
+       c--) { /* columns of n numbers become n pairs, the last one first */
+    double *to = v + 2 * c * n;
+    const bool second =
+        wi[c]<0, first = wi[c]> 0; /* of a conjugate pair: columns x and y of x +- i y */
+    const double *x = v + (second ? c - 1 : c) * n, *y = x + n;
+    w[2 * c] = wr[c];
+    w[2 * c + 1] = wi[c];
+    if (first) continue; /* made with its second one */
+    if (!second) {
+      for (int64_t r = n - 1; r >= 0; r--) {
+        to[2 * r] = x[r];
+        to[2 * r + 1] = 0;
+      }
+      continue;
+    }
+    double *copy = scratch; /* x and y lie where the results go */
+    for (int64_t r = 0; r < n; r++) {
+      copy[2 * r] = x[r];
+      copy[2 * r + 1] = y[r];
+    }
+    for (int64_t r = 0; r < n; r++) {
+      to[2 * r - 2 * n] = to[2 * r] = copy[2 * r];
+      to[2 * r - 2 * n + 1] = copy[2 * r + 1];
+      to[2 * r + 1] = -copy[2 * r + 1];
+    }
+  }
+  return info == 0;
+}
+
+bool aci_lapack_eig_complex(int64_t n, double *a, double *w, double *v, double *scratch) {
+  const fint fn = (fint)n, lwork = 34 * fn, one = 1;
+  double none[2];
+  fint info;
+  eig_complex("N", "V", &fn, a, &fn, w, none, &one, v, &fn, scratch, &lwork, scratch + 2 * lwork,
+              &info, 1, 1);
   return info == 0;
 }

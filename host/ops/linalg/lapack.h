@@ -1,5 +1,6 @@
 /* LAPACK of the system (OpenBLAS or the reference library), loaded when a matrix is large enough for
- * it. Without it svd and eigh use their own rotations, which are slower. Called by svd.c and eigh.c. */
+ * it. Without it svd and eigh use their own rotations, which are slower, and linalg_eig raises. Called by
+ * svd.c, eigh.c and linalg_eig.c. */
 #ifndef ACI_OPS_LAPACK_H
 #define ACI_OPS_LAPACK_H
 #include "accel/base.h"
@@ -18,4 +19,11 @@ bool aci_lapack_svd(int64_t m, int64_t n, double *a, double *u, double *s, doubl
                     double *scratch);
 /* a (n columns of n, its lower triangle) becomes the eigenvectors, w the eigenvalues, ascending. */
 bool aci_lapack_eigh(int64_t n, double *a, double *w, double *scratch);
+
+/* The library is usable for a matrix of n rows, however small. */
+bool aci_lapack_for(int64_t n);
+/* The eigenvalues w (n pairs of real and imaginary part) and right eigenvectors v (n columns of n pairs)
+ * of a (n columns of n, lost), a real or a complex matrix. Doubles of scratch: 70 n. */
+bool aci_lapack_eig(int64_t n, double *a, double *w, double *v, double *scratch);
+bool aci_lapack_eig_complex(int64_t n, double *a, double *w, double *v, double *scratch);
 #endif

@@ -63,6 +63,7 @@ function M.real(who, x)
 end
 
 M.singular = "is singular: element %d of the diagonal of U is zero; use linalg.lstsq or linalg.pinv for such matrices"
+M.singular_complex = "is singular; use linalg.eig to look at its eigenvalues"
 M.indefinite = "is not positive definite: its leading block of order %d has no factor; use linalg.cholesky_ex to look at each matrix"
 
 --- Raises if the results of a decomposition are not finite, because the input was not.

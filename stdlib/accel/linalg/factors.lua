@@ -3,6 +3,7 @@ local accel = require "accel.core"
 local arguments = require "accel.util.arguments"
 local check = require "accel.util.check"
 local common = require "accel.linalg.common"
+local complex = require "accel.linalg.complex"
 local raise = require "accel.util.raise"
 
 local matrix, mT = common.matrix, common.mT
@@ -26,7 +27,8 @@ local parse_svd = arguments("linalg.svd", { "full_matrices", true })
 ---@return accel.Tensor
 function M.cholesky(A, ...)
   local o = parse_cholesky(...)
-  local L, info = accel.cholesky_ex(matrix("linalg.cholesky", "A", A, true), o.upper)
+  matrix("linalg.cholesky", "A", A, true)
+  local L, info = (A:is_complex() and complex.cholesky or accel.cholesky_ex)(A, o.upper)
   common.succeed("linalg.cholesky", info, common.indefinite)
   return L
 end
@@ -38,7 +40,8 @@ end
 ---@return accel.Tensor, accel.Tensor
 function M.cholesky_ex(A, ...)
   local o = parse_cholesky_ex(...)
-  local L, info = accel.cholesky_ex(matrix("linalg.cholesky_ex", "A", A, true), o.upper)
+  matrix("linalg.cholesky_ex", "A", A, true)
+  local L, info = (A:is_complex() and complex.cholesky or accel.cholesky_ex)(A, o.upper)
   if o.check_errors then common.succeed("linalg.cholesky_ex", info, common.indefinite) end
   return L, info
 end
@@ -123,7 +126,10 @@ end
 ---@param ... any mode = "reduced", or a table of it
 ---@return accel.Tensor, accel.Tensor
 function M.qr(A, ...)
-  return accel.qr(matrix("linalg.qr", "A", A), parse_qr(...).mode)
+  local mode = parse_qr(...).mode
+  matrix("linalg.qr", "A", A)
+  if A:is_complex() then return complex.qr(A, mode) end
+  return accel.qr(A, mode)
 end
 
 --- The first n columns of H_1 H_2 ... H_k with H_i = I - tau_i v_i v_i^T: column i of A below its diagonal is v_i, with

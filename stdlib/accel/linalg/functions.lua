@@ -3,6 +3,7 @@ local accel = require "accel.core"
 local arguments = require "accel.util.arguments"
 local check = require "accel.util.check"
 local common = require "accel.linalg.common"
+local complex = require "accel.linalg.complex"
 local factors = require "accel.linalg.factors"
 local raise = require "accel.util.raise"
 local solvers = require "accel.linalg.solvers"
@@ -65,7 +66,12 @@ local Det = accel.Function {
 ---@return accel.Tensor
 function M.det(A, ...)
   check.surplus("linalg.det", ...)
-  return Det(matrix("linalg.det", "A", A, true))
+  matrix("linalg.det", "A", A, true)
+  if A:is_complex() then
+    local sign, logabsdet = complex.slogdet(A)
+    return sign * logabsdet:exp()
+  end
+  return Det(A)
 end
 
 --- The sign of the determinant and the logarithm of its magnitude, which cannot overflow: -inf for singular matrices.
@@ -74,7 +80,9 @@ end
 ---@return accel.Tensor, accel.Tensor
 function M.slogdet(A, ...)
   check.surplus("linalg.slogdet", ...)
-  local LU, pivots = accel.lu_factor_ex(matrix("linalg.slogdet", "A", A, true))
+  matrix("linalg.slogdet", "A", A, true)
+  if A:is_complex() then return complex.slogdet(A) end
+  local LU, pivots = accel.lu_factor_ex(A)
   local d = diagonal(LU)
   local sign = d:sign():prod { dim = -1 } * parity(LU, pivots)
   return sign, d:abs():log():sum { dim = -1 }

@@ -3,6 +3,7 @@ local accel = require "accel.core"
 local arguments = require "accel.util.arguments"
 local check = require "accel.util.check"
 local common = require "accel.linalg.common"
+local complex = require "accel.linalg.complex"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
@@ -28,8 +29,9 @@ local parse_lstsq = arguments("linalg.lstsq", { "rcond", any = true }, { "driver
 local function solved(who, A, B, left)
   matrix(who, "A", A, true)
   common.tensor(who, "B", B)
-  common.real(who, A)
-  common.real(who, B)
+  local pairs_ = A:is_complex() or B:is_complex()
+  if not A:is_complex() then common.real(who, A) end
+  if not B:is_complex() then common.real(who, B) end
   local vector = B.ndim == 1
   if B.ndim == A.ndim - 1 then
     vector = tensors.same_sizes(B.shape, table.move(A.shape, 1, A.ndim - 1, 1, {}))
@@ -40,7 +42,7 @@ local function solved(who, A, B, left)
   if B.ndim < 2 or B.shape[B.ndim - 1] ~= A.shape[A.ndim] then
     raise("%s: A is of size %d and does not fit B of shape %s", who, A.shape[A.ndim], tensors.shape_string(vector and B:squeeze(-1) or B))
   end
-  local X, info = accel.solve_ex(A, B)
+  local X, info = (pairs_ and complex.solve or accel.solve_ex)(A, B)
   if not left then X = mT(X) end
   return vector and X:squeeze(-1) or X, info
 end
@@ -53,7 +55,7 @@ end
 ---@return accel.Tensor
 function M.solve(A, B, ...)
   local X, info = solved("linalg.solve", A, B, parse_solve(...).left)
-  common.succeed("linalg.solve", info, common.singular)
+  common.succeed("linalg.solve", info, X:is_complex() and common.singular_complex or common.singular)
   return X
 end
 
@@ -66,7 +68,7 @@ end
 function M.solve_ex(A, B, ...)
   local o = parse_solve_ex(...)
   local X, info = solved("linalg.solve_ex", A, B, o.left)
-  if o.check_errors then common.succeed("linalg.solve_ex", info, common.singular) end
+  if o.check_errors then common.succeed("linalg.solve_ex", info, X:is_complex() and common.singular_complex or common.singular) end
   return X, info
 end
 
@@ -83,15 +85,21 @@ function M.solve_triangular(A, B, ...)
   return accel.solve_triangular(A, B, o.upper, o.left, o.unitriangular)
 end
 
+local function inverse(who, A)
+  matrix(who, "A", A, true)
+  if A:is_complex() then return complex.solve(A, common.eye(A:detach():real(), A.shape[A.ndim])) end
+  common.real(who, A)
+  return accel.solve_ex(A, common.eye(A, A.shape[A.ndim]))
+end
+
 --- The inverse. Singular matrices raise an error that names them.
 --- example: accel.linalg.inv(accel.tensor { { 2.0, 0.0 }, { 0.0, 4.0 } }) --> { { 0.5, 0 }, { 0, 0.25 } }
 ---@param A accel.Tensor (..., n, n)
 ---@return accel.Tensor
 function M.inv(A, ...)
   check.surplus("linalg.inv", ...)
-  common.real("linalg.inv", matrix("linalg.inv", "A", A, true))
-  local X, info = accel.solve_ex(A, common.eye(A, A.shape[A.ndim]))
-  common.succeed("linalg.inv", info, common.singular)
+  local X, info = inverse("linalg.inv", A)
+  common.succeed("linalg.inv", info, A:is_complex() and common.singular_complex or common.singular)
   return X
 end
 
@@ -102,9 +110,8 @@ end
 ---@return accel.Tensor, accel.Tensor
 function M.inv_ex(A, ...)
   local o = parse_inv_ex(...)
-  common.real("linalg.inv_ex", matrix("linalg.inv_ex", "A", A, true))
-  local X, info = accel.solve_ex(A, common.eye(A, A.shape[A.ndim]))
-  if o.check_errors then common.succeed("linalg.inv_ex", info, common.singular) end
+  local X, info = inverse("linalg.inv_ex", A)
+  if o.check_errors then common.succeed("linalg.inv_ex", info, A:is_complex() and common.singular_complex or common.singular) end
   return X, info
 end
 

@@ -89,7 +89,6 @@ return {
   { "torch Tensor", "linalg.solve(A, B); PyTorch raises as well", "solve" },
   { "Tensor", 'the complex dtypes are "c64" and "c128": x:to "c64"', "chalf" },
   { "linalg", "linalg.lu_factor and linalg.lu_solve factor any square matrix, linalg.eigh symmetric ones", "ldl_factor ldl_factor_ex ldl_solve" },
-  { "linalg", "linalg.eigh and linalg.eigvalsh take symmetric matrices; the complex eigenvalues of others are not in accel yet", "eig eigvals" },
   { "torch Tensor", "linalg.qr gives q and r", "geqrf" },
   { "torch", "linalg.eigh gives all eigenvalues, linalg.svd all singular ones", "lobpcg" },
   { "torch Tensor", "linalg.cholesky, linalg.matrix_rank, linalg.cond, linalg.lstsq and linalg.eigh; PyTorch raises as well",

@@ -172,3 +172,38 @@ p, l = parts("torch.pca_lowrank(x)", "accel.pca_lowrank(x)", "r[1], r[0] ** 2, r
 case("torch pca_lowrank", p, l, grad=False, tol=1e-9, x=d(6, 3))
 case("torch,Tensor lu", "x.lu()", x=d(2, 3, 3))
 case("torch,Tensor lu", "torch.lu(x, get_infos=True)", "accel.lu(x, { get_infos = true })", x=d(3, 3))
+
+# eigenvalues of any matrix: sums that do not depend on their order and on the phases of vectors
+def z(*shape):
+    if len(shape) == 0: return complex(round(_draw.gauss(0, 1), 1), round(_draw.gauss(0, 1), 1))
+    return [z(*shape[1:]) for _ in range(shape[0])]
+
+
+def zs(*shape): return lit(z(*shape), dtype="c128")
+
+
+EIG = ("(lambda r: ((r[0] ** 2).sum(-1), ((r[1].abs() ** 2) * r[0].unsqueeze(-2)).sum(-1)))(linalg.eig(x))",
+       "(function(w, V) return (w * w):sum(-1), ((V:abs() ^ 2) * w:unsqueeze(-2)):sum(-1) end)(linalg.eig(x))")
+for x in (d(3, 3), d(2, 4, 4), zs(3, 3), zs(2, 2, 2)):
+    case("linalg eig", *EIG, tol=1e-11, x=x)
+    case("linalg eigvals", "(linalg.eigvals(x) ** 3).sum(-1)", "(function(w) return (w * w * w):sum(-1) end)(linalg.eigvals(x))", tol=1e-11, x=x)
+case("linalg eigvals", "linalg.eigvals(x).abs().amax()", "linalg.eigvals(x):abs():amax()", tol=1e-5, x=d(3, 3, dtype="f32"))
+fails("linalg eigvals", "linalg.eigvals(x)", x=d(2, 3))
+fails("linalg eig", "linalg.eig(x)", x=d(3))
+# complex matrices
+one = zs(3, 3)
+for x in (one, zs(2, 3, 3)):
+    case("linalg inv", "linalg.inv(x)", tol=1e-11, x=x)
+    case("linalg det", "linalg.det(x)", tol=1e-11, x=x)
+    case("linalg slogdet", "linalg.slogdet(x)", tol=1e-11, x=x)
+    case("linalg solve", "linalg.solve(x, b)", tol=1e-11, x=x, b=zs(3, 2))
+    case("linalg solve", "linalg.solve(x, b, left=False)", "linalg.solve(x, b, { left = false })", tol=1e-11, x=x,
+         b=zs(2, 3) if x is one else zs(2, 2, 3))
+    case("linalg qr", "(lambda r: (r[0].abs(), r[1].abs()))(linalg.qr(x))",
+         "(function(q, r) return q:abs(), r:abs() end)(linalg.qr(x))", tol=1e-11, x=x)
+    for up in (False, True):
+        case("linalg cholesky", f"linalg.cholesky(x @ x.mH + 2 * torch.eye(3), upper={up})",
+             f"linalg.cholesky(x:matmul(x:transpose(-1, -2):conj()) + 2 * accel.eye(3, {{ dtype = 'f64' }}), {{ upper = {str(up).lower()} }})", tol=1e-11, x=x)
+case("linalg solve", "linalg.solve(x, b)", tol=1e-11, x=zs(3, 3), b=zs(3))
+case("linalg qr", "(lambda r: (r[0].abs(), r[1].abs()))(linalg.qr(x))", "(function(q, r) return q:abs(), r:abs() end)(linalg.qr(x))", tol=1e-11, x=zs(4, 2))
+fails("linalg inv", "linalg.inv(x * 0)", x=zs(2, 2))

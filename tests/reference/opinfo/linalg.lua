@@ -35,5 +35,5 @@ for name in ("cholesky_inverse cholesky_solve lu lu_unpack lu_solve matrix_exp o
   S[name] = call(accel[name])
 end
 S["linalg.pinv.singular"] = function(args) return L.pinv(args[1]:matmul(args[2]:transpose(-1, -2))) end
-for name in ("linalg.eigh linalg.svd svd linalg.polar svd_lowrank pca_lowrank"):gmatch "%S+" do S[name] = false end
+for name in ("linalg.eig linalg.eigh linalg.svd svd linalg.polar svd_lowrank pca_lowrank"):gmatch "%S+" do S[name] = false end
 return S

@@ -1,0 +1,109 @@
+--- Complex matrices by real ones of twice the size, which add and multiply as they do: A + iB as [[A, -B], [B, A]], or each element a + ib as a
+--- block [[a, -b], [b, a]], which keeps triangles. So solutions and factors come from the real ops, with their gradients of both orders, on each
+--- device that has them. Used by the other files of the folder.
+local accel = require "accel.core"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+--- The real matrix (..., 2n, 2m) of a complex one.
+---@param x accel.Tensor (..., n, m)
+---@return accel.Tensor
+function M.doubled(x)
+  local a, b = x:real(), x:imag()
+  return accel.cat({ accel.cat({ a, -b }, -1), accel.cat({ b, a }, -1) }, -2)
+end
+
+--- Real and imaginary part, one above the other: the first half of the columns of `doubled`.
+local function stacked(x) return accel.cat({ x:real(), x:imag() }, -2) end
+
+local function joined(x)
+  local n = x.shape[x.ndim - 1] // 2
+  return accel.complex(x:narrow(-2, 1, n), x:narrow(-2, n + 1, n))
+end
+
+local function as_complex(x) return x:is_complex() and x or accel.complex(x, accel.zeros_like(x)) end
+
+--- X with A X = B, either of them complex, and info as solve_ex gives it, for the matrix of twice the size.
+---@param A accel.Tensor (..., n, n)
+---@param B accel.Tensor (..., n, k)
+---@return accel.Tensor, accel.Tensor
+function M.solve(A, B)
+  local X, info = accel.solve_ex(M.doubled(as_complex(A)), stacked(as_complex(B)))
+  return joined(X), info
+end
+
+--- Each element a + ib as a block [[a, -b], [b, a]].
+local function blocks(x)
+  local a, b = x:real(), x:imag()
+  local shape, n = { table.unpack(x.shape) }, x.ndim
+  shape[n - 1], shape[n] = 2 * shape[n - 1], 2 * shape[n]
+  local rows = accel.stack({ accel.stack({ a, -b }, -1), accel.stack({ b, a }, -1) }, -3) -- (..., n, 2, m, 2)
+  return rows:reshape(shape)
+end
+
+--- The complex matrix of blocks: their first columns.
+local function unblocked(x)
+  local shape, n = { table.unpack(x.shape) }, x.ndim
+  shape[n - 1], shape[n], shape[n + 1], shape[n + 2] = shape[n - 1] // 2, 2, shape[n] // 2, 2
+  local first = x:reshape(shape):select(-1, 1) -- (..., n, 2, m)
+  return accel.complex(first:select(-2, 1), first:select(-2, 2))
+end
+
+--- The lower factor L with A = L L^H, or U with A = U^H U, of a Hermitian matrix, of which the lower triangle (the upper one) is read: its blocks
+--- are the factor of the blocks of A, because the factor with a positive diagonal is unique. info: as cholesky_ex.
+---@param A accel.Tensor (..., n, n)
+---@param upper boolean
+---@return accel.Tensor, accel.Tensor
+function M.cholesky(A, upper)
+  local half = upper and A:triu() or A:tril()
+  local strict = upper and A:triu(1) or A:tril(-1)
+  local diagonal = half - strict
+  local hermitian = strict + strict:transpose(-1, -2):conj() + accel.complex(diagonal:real(), accel.zeros_like(diagonal:real()))
+  local L, info = accel.cholesky_ex(blocks(hermitian), upper)
+  return unblocked(L), (info + 1):div(2, "floor"):to(info.dtype)
+end
+
+--- Q and R with A = Q R and real positive elements on the diagonal of R. A must have full rank.
+---@param A accel.Tensor (..., m, n)
+---@param mode string "reduced", or "complete" of a matrix that is not taller than wide, or "r"
+---@return accel.Tensor, accel.Tensor
+function M.qr(A, mode)
+  local m, n = A.shape[A.ndim - 1], A.shape[A.ndim]
+  if mode == "complete" and m > n then
+    raise('linalg.qr: mode "complete" of a tall complex matrix is not in accel; use "reduced"')
+  end
+  local q, r = accel.qr(blocks(A), mode == "r" and "reduced" or mode)
+  local signs = r:detach():diagonal(0, -2, -1):sign()
+  r = r * signs:unsqueeze(-1)
+  if mode == "r" then return accel.empty({ 0 }, { dtype = A.dtype, device = A.device }), unblocked(r) end
+  return unblocked(q * signs:unsqueeze(-2)), unblocked(r)
+end
+
+-- d log det(A) = tr(A^-1 dA): its real part is that of the logarithm of the magnitude, its imaginary part the angle of the sign.
+local Slogdet = accel.Function {
+  name = "linalg.slogdet",
+  forward = function(ctx, A)
+    local w = accel.op "linalg_eig"(A:view_as_real(), true):view_as_complex()
+    local size = w:abs()
+    local sign = accel.polar(size:ne(0):all(-1):to(size.dtype), w:angle():sum { dim = -1 }) -- 0 of a singular matrix
+    ctx:save_for_backward(A, sign)
+    ctx:set_materialize_grads(false)
+    return sign, size:log():sum { dim = -1 }
+  end,
+  backward = function(ctx, gsign, glog)
+    local A, sign = ctx:saved_tensors()
+    local H = A:transpose(-1, -2):conj()
+    local inverse = M.solve(H, accel.eye(A.shape[A.ndim], { dtype = A:real().dtype, device = A.device }))
+    local zeros = accel.zeros_like(sign:real())
+    local by = accel.complex(glog or zeros, gsign and -(gsign:conj() * sign):imag() or zeros)
+    return inverse * by:unsqueeze(-1):unsqueeze(-1)
+  end,
+}
+
+--- The sign of the determinant, of magnitude 1, and the logarithm of its magnitude, from the eigenvalues.
+---@param A accel.Tensor (..., n, n)
+---@return accel.Tensor, accel.Tensor
+function M.slogdet(A) return Slogdet(A) end
+
+return M
