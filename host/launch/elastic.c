@@ -105,7 +105,8 @@ int aci_elastic_take(aci_job *j, const int *ended, int n, int *rest) {
   }
   if (!c->pending) {
     c->pending = true;
-    c->began = aci_now_ns();
+    const aci_rank *p = &j->ranks[lost[0]];
+    c->began = p->expelled && p->stopped_at != 0 ? p->stopped_at : aci_now_ns();
     c->first = lost[0];
     c->text[0] = 0;
   }

@@ -8,7 +8,8 @@
  *   elastic.c    jobs that continue without the ranks that died
  *   cause.c      the texts for failures
  *   output.c     from the ranks' pipes to the console and the log files
- *   member/      which machines belong to an elastic job: the core of its agents, not used yet */
+ *   member/      which machines belong to an elastic job: the core of its agents, not used yet. One
+ *                machine needs no agreement (elastic.c) */
 #ifndef ACI_LAUNCH_IMPL_H
 #define ACI_LAUNCH_IMPL_H
 #include <signal.h>

@@ -119,7 +119,8 @@ end
 local ELASTIC <const> = "--num-machines 1:1 --nproc-per-node %d '%s.lua'"
 local HEAD <const> = [[
 local dist, elastic = require "accel".dist, require "accel.elastic.core"
-local function die() os.execute("kill -9 " .. io.open "/proc/self/stat":read "n") end
+local pid = io.open "/proc/self/stat":read "n"
+local function die() os.execute("kill -9 " .. pid) end
 local rank = dist.get_rank()
 dist.barrier()
 ]]
@@ -134,6 +135,24 @@ while true do
   end
 end]])
 expect(ELASTIC:format(4, tmp), 137, "3 losses at update 7 end the job.*\naccel%-run: rank 3 %(pid %d+, [^\n]* was killed by signal 9")
+-- A rank that is stopped is waited for. After 10 seconds it is lost.
+write(HEAD .. [[
+if rank == 1 then os.execute(("(kill -STOP %d; sleep 0.3; kill -CONT %d) >/dev/null 2>&1 &"):format(pid, pid)) end
+for i = 1, 60 do
+  dist.barrier()
+  if rank == 0 then os.execute "sleep 0.01" end
+end]])
+local text, status = run(ELASTIC:format(2, tmp))
+assert(status == 0 and text:find "is stopped" and not text:find "generation", text)
+if sample.full then
+  write(HEAD .. [[
+if rank == 1 then os.execute(("kill -STOP %d"):format(pid)) end
+print(select(2, pcall(dist.barrier)).code)
+elastic.recover()
+dist.barrier()
+print "alone"]])
+  expect(ELASTIC:format(2, tmp), 0, "rank 1 %(pid %d+, [^\n]* was stopped for 10 s and expelled; generation 2: 1 rank continues after 1%d%.")
+end
 if sample.full or sample.seed % 2 == 0 then
   write(HEAD .. "die()")
   expect(ELASTIC:format(2, tmp), 137, "accel%-run: rank %d %(pid %d+, [^\n]* was killed by signal 9 %(SIGKILL%)[^\n;]*\nstatus")
