@@ -29,7 +29,7 @@ const app_option app_launch_options[APP_LAUNCH_OPTIONS] = {
     {"num_processes", 0, "N", PROCESSES, APP_ON_RANKS,
      "number of ranks on all machines; auto: one per core [no ranks]"},
     {"nproc_per_node", 0, "N", PER_NODE, APP_ON_RANKS,
-     "number of ranks on each machine, instead of --num-processes"},
+     "number of ranks on each machine; auto: one per core"},
     {"num_machines", 0, "M|1:1", MACHINES, APP_ON_RANKS,
      "number of machines; start accel-run on each of them; 1:1: this one, and ranks that die leave the others running [1]"},
     {"machine_rank", 0, "R", MACHINE, APP_ON_RANKS, "number of this machine, from 0"},
