@@ -25,7 +25,11 @@ local declared = {
 local o, dirs = accel.util.cli(declared)
 
 local Block = nn.Module:extend "Block"
-function Block:init(width) self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.Linear(2 * width, width) end
+function Block:init(width)
+  self.norm = nn.LayerNorm(width)
+  self.up = nn.Linear(width, 2 * width)
+  self.down = nn.Linear(2 * width, width)
+end
 function Block:forward(x) return x + self.down(self.up(self.norm(x)):gelu()) end
 
 local plugin = o.strategy ~= "none" and accel.FullyShardedDataParallelPlugin {

@@ -52,11 +52,12 @@ end
 -- Two modules or parameters in one assignment: Lua assigns from right to left, so that they are registered in the wrong order.
 local function registers_several(file, line)
   if not (file:match "^stdlib/.*%.lua$" or file:match "^examples/.*%.lua$") then return false end
-  local fields, values = line:match "^%s*(self%.[%w_.]+,%s[%w_., ]-) = (.*)$"
+  local fields, values = line:match "%f[%w](self[%.%[][^=,]*, self[%.%[][^=]-) = (.*)$"
   if not fields then return false end
   local _, made = values:gsub("%f[%w]%u%w*%(", "")
+  local _, norms = values:gsub("norm%(", "")
   local _, parts = values:gsub(":part%(", "")
-  return made + parts > 1
+  return made + parts + norms > 1
 end
 
 local function check(file)

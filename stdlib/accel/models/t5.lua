@@ -262,7 +262,10 @@ function Head:forward(x) return self.out_proj(self.dropout(self.dense(self.dropo
 ---@class accel.models.T5ForSequenceClassification : accel.models.PreTrainedModel
 local Sequence = Base:define("T5ForSequenceClassification", { base_model_prefix = "transformer", outputs = { "logits" } })
 
-function Sequence:build(c) self.transformer, self.classification_head = Model:part(c), Head(c) end
+function Sequence:build(c)
+  self.transformer = Model:part(c)
+  self.classification_head = Head(c)
+end
 
 --- The encoder's hidden states [B, S, width] of ids [B, S], which decoding takes as `encoder_outputs`.
 ---@param ids accel.Tensor

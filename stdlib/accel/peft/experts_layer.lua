@@ -18,7 +18,11 @@ local M = {}
 ---@class accel.peft.StackedLora : accel.nn.Module
 local Stack = Module:extend("accel.peft.StackedLora")
 
-function Stack:init(n) self.experts, self.lora_A, self.lora_B, self.scaling = n, ModuleDict(), ModuleDict(), {} end
+function Stack:init(n)
+  self.experts, self.scaling = n, {}
+  self.lora_A = ModuleDict()
+  self.lora_B = ModuleDict()
+end
 
 --- The factors of expert e, from 1: [r, in] and [out, r].
 function Stack:of(name, e)

@@ -43,7 +43,8 @@ function Attention:init(d, kind)
   if a.qk_norm == "l2" then
     if kind.rope then self.l2 = norms.L2Norm(D, d.norm.eps) end
   elseif a.qk_norm then
-    self[n.q_norm], self[n.k_norm] = head_norm(a, a.heads, d.norm), head_norm(a, a.kv_heads, d.norm)
+    self[n.q_norm] = head_norm(a, a.heads, d.norm)
+    self[n.k_norm] = head_norm(a, a.kv_heads, d.norm)
   end
   if a.sinks then self.sinks = Parameter(accel.zeros(a.heads)) end
   if a.o_dropout then self.resid_dropout = nn.Dropout(a.o_dropout) end

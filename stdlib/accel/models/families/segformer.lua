@@ -163,7 +163,10 @@ end
 ---@class accel.models.SegformerForSemanticSegmentation : accel.models.PreTrainedModel
 local Segmentation = Root:define("SegformerForSemanticSegmentation", {})
 
-function Segmentation:build(c) self.segformer, self.decode_head = Model:part(c), Head(c) end
+function Segmentation:build(c)
+  self.segformer = Model:part(c)
+  self.decode_head = Head(c)
+end
 
 --- Scores [B, num_labels, H / 4, W / 4] of images, or with labels [B, H, W] their loss at the size of the labels.
 --- semantic_loss_ignore_index does not count.

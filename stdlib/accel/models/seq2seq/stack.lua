@@ -82,7 +82,10 @@ function Layer:init(d, side, cross)
   self.norm_first, self.act = d.norm_first, activation.find(d.act)
   self.self_attn = Attention(d, side.heads)
   self.self_attn_layer_norm = nn.LayerNorm(W, { eps = EPS })
-  if cross then self.encoder_attn, self.encoder_attn_layer_norm = Attention(d, side.heads), nn.LayerNorm(W, { eps = EPS }) end
+  if cross then
+    self.encoder_attn = Attention(d, side.heads)
+    self.encoder_attn_layer_norm = nn.LayerNorm(W, { eps = EPS })
+  end
   self.fc1 = nn.Linear(W, side.ffn)
   self.fc2 = nn.Linear(side.ffn, W)
   self.final_layer_norm = nn.LayerNorm(W, { eps = EPS })
