@@ -1,5 +1,5 @@
-/* CRC-32 by carry-less multiplication if the CPU has it, otherwise by tables of eight. Called by
- * the reader of PyTorch's archives.
+/* CRC-32 by carry-less multiplication or Arm's instruction if the CPU has it, otherwise by tables
+ * of eight. Called by the reader of PyTorch's archives.
  *
  * Checksums are polynomials over GF(2) in reflected bit order. Four lanes of 16 bytes are
  * multiplied by x^512 modulo the polynomial and added to the data 64 bytes later. At the end they
@@ -11,13 +11,16 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_acle.h>
+#include <sys/auxv.h>
 #endif
 
 #define POLY 0xEDB88320u
 
 /* Process constants, filled once. */
 static uint32_t tables[8][256];
-static bool has_multiply;
+static bool fast; /* the CPU has the instruction */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void prepare(void) {
@@ -31,7 +34,9 @@ static void prepare(void) {
       tables[t][i] = tables[t - 1][i] >> 8 ^ tables[0][tables[t - 1][i] & 255];
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  has_multiply = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+  fast = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+#elif defined(__aarch64__)
+  fast = (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0;
 #endif
 }
 
@@ -76,12 +81,25 @@ TARGET static uint32_t by_multiply(uint32_t c, const unsigned char *p, size_t n)
   _mm_storeu_si128((__m128i *)(void *)rest, x[0]);
   return by_table(by_table(0, rest, sizeof rest), p, n);
 }
+#elif defined(__aarch64__)
+__attribute__((target("arch=armv8-a+crc"))) static uint32_t
+by_instruction(uint32_t c, const unsigned char *p, size_t n) {
+  for (; n >= 8; p += 8, n -= 8) {
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+    c = __crc32d(c, v);
+  }
+  for (; n > 0; p++, n--) c = __crc32b(c, *p);
+  return c;
+}
 #endif
 
 uint32_t aci_crc32(uint32_t crc, const void *data, size_t n) {
   pthread_once(&once, prepare);
 #if defined(__x86_64__)
-  if (has_multiply && n >= 64) return ~by_multiply(~crc, data, n);
+  if (fast && n >= 64) return ~by_multiply(~crc, data, n);
+#elif defined(__aarch64__)
+  if (fast) return ~by_instruction(~crc, data, n);
 #endif
   return ~by_table(~crc, data, n);
 }

@@ -1,4 +1,4 @@
-/* CRC-32C by the SSE4.2 instruction if there is one, otherwise by tables of eight. Called by file,
+/* CRC-32C by the instruction of SSE4.2 or Arm if there is one, otherwise by tables of eight. Called by file,
  * ckpt and track.
  *
  * Checksums are polynomials over GF(2) in reflected bit order: bit 31 is x^0. Appending n bytes
@@ -10,6 +10,15 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
+#define TARGET __attribute__((target("sse4.2")))
+#define CRC_8_BYTES(c, v) _mm_crc32_u64(c, v)
+#define CRC_BYTE(c, v) _mm_crc32_u8((uint32_t)(c), v)
+#elif defined(__aarch64__)
+#include <arm_acle.h>
+#include <sys/auxv.h>
+#define TARGET __attribute__((target("arch=armv8-a+crc")))
+#define CRC_8_BYTES(c, v) __crc32cd((uint32_t)(c), v)
+#define CRC_BYTE(c, v) __crc32cb((uint32_t)(c), v)
 #endif
 
 #define POLY 0x82F63B78u
@@ -19,7 +28,9 @@
 static uint32_t tables[8][256];
 static uint32_t power_of_two[64]; /* x^(8 * 2^i) */
 static uint32_t shift_block;      /* x^(8 * BLOCK) */
+#if defined(TARGET)
 static bool has_instruction;
+#endif
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 enum { BLOCK = 4096 };
 
@@ -56,13 +67,9 @@ static void prepare(void) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   has_instruction = __builtin_cpu_supports("sse4.2");
+#elif defined(__aarch64__)
+  has_instruction = (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0;
 #endif
-}
-
-static uint64_t load64(const unsigned char *p) {
-  uint64_t v;
-  memcpy(&v, p, sizeof v);
-  return v;
 }
 
 static uint32_t by_table(uint32_t c, const unsigned char *p, size_t n) {
@@ -76,31 +83,36 @@ static uint32_t by_table(uint32_t c, const unsigned char *p, size_t n) {
   return c;
 }
 
-#if defined(__x86_64__)
+#if defined(TARGET)
+static uint64_t load64(const unsigned char *p) {
+  uint64_t v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+
 /* The instruction takes 3 cycles but starts one each cycle: three blocks go side by side and are
  * joined after. */
-__attribute__((target("sse4.2"))) static uint32_t by_instruction(uint32_t c, const unsigned char *p,
-                                                                 size_t n) {
+TARGET static uint32_t by_instruction(uint32_t c, const unsigned char *p, size_t n) {
   for (; n >= 3 * BLOCK; p += 3 * BLOCK, n -= 3 * BLOCK) {
     uint64_t a = c, b = 0, d = 0;
     for (size_t i = 0; i < BLOCK; i += 8) {
-      a = _mm_crc32_u64(a, load64(p + i));
-      b = _mm_crc32_u64(b, load64(p + BLOCK + i));
-      d = _mm_crc32_u64(d, load64(p + 2 * BLOCK + i));
+      a = CRC_8_BYTES(a, load64(p + i));
+      b = CRC_8_BYTES(b, load64(p + BLOCK + i));
+      d = CRC_8_BYTES(d, load64(p + 2 * BLOCK + i));
     }
     c = multiply(multiply((uint32_t)a, shift_block) ^ (uint32_t)b, shift_block) ^ (uint32_t)d;
   }
   uint64_t a = c;
-  for (; n >= 8; p += 8, n -= 8) a = _mm_crc32_u64(a, load64(p));
+  for (; n >= 8; p += 8, n -= 8) a = CRC_8_BYTES(a, load64(p));
   c = (uint32_t)a;
-  for (; n > 0; p++, n--) c = _mm_crc32_u8(c, *p);
+  for (; n > 0; p++, n--) c = CRC_BYTE(c, *p);
   return c;
 }
 #endif
 
 uint32_t aci_crc32c(uint32_t crc, const void *p, size_t n) {
   pthread_once(&once, prepare);
-#if defined(__x86_64__)
+#if defined(TARGET)
   if (has_instruction) return ~by_instruction(~crc, p, n);
 #endif
   return ~by_table(~crc, p, n);

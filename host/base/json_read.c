@@ -101,7 +101,7 @@ static ac_status key_add(reader *r, const char *s, size_t n, const unsigned char
       int shown = n > 60 ? 60 : (int)n;
       while (shown > 0 && shown < (int)n && ((unsigned char)s[shown] & 0xC0) == 0x80) shown--;
       char name[64];
-      for (int c = 0; c < shown; c++) name[c] = s[c] >= 0 && s[c] < ' ' ? '?' : s[c];
+      for (int c = 0; c < shown; c++) name[c] = (unsigned char)s[c] < ' ' ? '?' : s[c];
       snprintf(what, sizeof what, "duplicate key \"%.*s%s\"", shown, name,
                shown < (int)n ? "..." : "");
       return refuse(r, ACI_JSON_REPEATED_KEY, at, what);

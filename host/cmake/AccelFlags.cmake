@@ -49,6 +49,12 @@ endif()
 
 find_package(Threads REQUIRED)
 
+# char is signed everywhere, as on x86-64.
+set(signed_char -fsigned-char)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|i.86)$")
+  set(signed_char "")
+endif()
+
 # Usage requirements of every file of ours.
 add_library(ac_flags INTERFACE)
 target_compile_definitions(ac_flags INTERFACE _GNU_SOURCE)
@@ -56,6 +62,7 @@ target_compile_options(ac_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wno-unused-parameter -Wno-override-init
   -ffp-contract=off -fno-math-errno -fno-trapping-math
   -fno-semantic-interposition -fno-plt
+  ${signed_char}
   $<$<BOOL:${ACCEL_WERROR}>:-Werror>)
 target_include_directories(ac_flags INTERFACE
   "${PROJECT_SOURCE_DIR}/host" "${PROJECT_SOURCE_DIR}/host/include" "${PROJECT_BINARY_DIR}/gen")

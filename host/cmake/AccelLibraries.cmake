@@ -1,6 +1,7 @@
 # Libraries that are loaded on first use (host/base/libraries.txt, the only list). Their headers are enough to build.
 # ac_library(<name> <file>...) - these files of the calling folder include the library's header. If it is here they are compiled with
 # ACCEL_HAVE_<NAME>. ACCEL_LIBRARIES_SOURCE is the generated table of base/library.h, and ACCEL_LIBRARIES_STATE a line for people.
+include(CheckCSourceCompiles)
 set(table "${PROJECT_SOURCE_DIR}/host/base/libraries.txt")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${table}")
 file(STRINGS "${table}" lines REGEX "^[a-z]")
@@ -19,7 +20,18 @@ foreach(line IN LISTS lines)
   if(NOT header STREQUAL "-")
     find_path(ACCEL_${upper}_INCLUDE ${header})
     mark_as_advanced(ACCEL_${upper}_INCLUDE)
-    if(NOT ACCEL_${upper}_INCLUDE)
+    set(usable ${ACCEL_${upper}_INCLUDE})
+    if(usable AND CMAKE_CROSSCOMPILING) # it may be of this machine, and include what differs between machines
+      set(CMAKE_REQUIRED_FLAGS "-isystem${ACCEL_${upper}_INCLUDE}")
+      check_c_source_compiles("#include <stddef.h>\n#include <stdio.h>\n#include <${header}>\nint main(void) { return 0; }"
+        ACCEL_${upper}_COMPILES)
+      set(usable ${ACCEL_${upper}_COMPILES})
+      unset(CMAKE_REQUIRED_FLAGS)
+      if(NOT usable)
+        set(ACCEL_${upper}_INCLUDE "ACCEL_${upper}_INCLUDE-NOTFOUND") # of this folder: the one that was found stays in the cache
+      endif()
+    endif()
+    if(NOT usable)
       set(built false)
     endif()
   endif()
