@@ -6,6 +6,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/relax.h"
+
 #ifdef __linux__
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
@@ -40,9 +42,7 @@ static void barrier_everywhere(void) {}
 
 static void spin(const _Atomic bool *flag) {
   for (int spins = 0; atomic_load_explicit(flag, memory_order_acquire);) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
+    aci_relax();
     /* the holder may have lost its core, or be mapping memory */
     if (++spins % 128 == 0) sched_yield();
   }

@@ -25,6 +25,7 @@
 
 #include "accel/base.h"
 #include "base/base_impl.h"
+#include "base/relax.h"
 
 #define OPEN ((uint64_t)1 << 31)
 #define INSIDE (OPEN - 1)
@@ -91,14 +92,6 @@ void aci_team_on_start(void (*fn)(void)) {
 }
 
 /* ---- waiting ---- */
-static inline void relax(void) {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  __asm__ volatile("yield");
-#endif
-}
-
 static int64_t now_ns(void) {
   struct timespec ts;
   clock_gettime(CLOCK_MONOTONIC, &ts);
@@ -153,7 +146,7 @@ static bool await_job(ac_team *t, uint32_t seen) {
         uint64_t g = atomic_load_explicit(&t->gate, memory_order_relaxed);
         if ((g & OPEN) && (uint32_t)(g >> 32) != seen) return true;
         if (atomic_load_explicit(&t->stop, memory_order_relaxed)) return false;
-        relax();
+        aci_relax();
       }
     } while (t->spins && now_ns() < until);
     /* Park. Sequentially consistent, against announce(): either that sees the sleeper, or we see
@@ -186,7 +179,7 @@ static void *work(void *arg) {
   while (await_job(t, seen)) {
     uint64_t g = atomic_load(&t->gate);
     bool entered = false;
-    while ((g & OPEN) && !(entered = atomic_compare_exchange_weak(&t->gate, &g, g + 1))) relax();
+    while ((g & OPEN) && !(entered = atomic_compare_exchange_weak(&t->gate, &g, g + 1))) aci_relax();
     seen = (uint32_t)(g >> 32);
     if (!entered) continue;
     for (int n = atomic_load(&n_hooks); hooks_run < n; hooks_run++)
@@ -296,7 +289,7 @@ static void finish(ac_team *t) {
   do {
     for (int i = 0; i < 32; i++) {
       if ((atomic_load(&t->gate) & INSIDE) == 0) return;
-      relax();
+      aci_relax();
     }
   } while (now_ns() < until);
   for (;;) {

@@ -32,6 +32,7 @@
 #include <string.h>
 
 #include "accel/comm.h"
+#include "base/relax.h"
 #include "comm/segment.h"
 
 typedef struct aci_backend {
@@ -239,9 +240,7 @@ static inline ac_status aci_wait(ac_group *g, int peer, _Atomic uint32_t *word, 
                                  const aci_desc *mine, ac_err *e) {
   for (int i = g->world->spins; i >= 0; i--) {
     if ((int32_t)(atomic_load_explicit(word, memory_order_acquire) - value) >= 0) return AC_OK;
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
+    aci_relax();
   }
   return aci_wait_slow(g, peer, word, value, mine, e);
 }

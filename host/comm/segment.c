@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/base_impl.h"
+#include "base/relax.h"
 
 static const char magic[8] = {'a', 'c', 'c', 'e', 'l', 's', 'g', '1'};
 
@@ -204,12 +205,6 @@ ac_status aci_segment_empty(const aci_segment_map *m, ac_err *e) {
 }
 
 /* ---- pages ---- */
-static inline void relax(void) {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
-
 /* Another thread of this process holds it for the time of a memcpy. */
 void aci_page_lock(aci_page *p) {
   for (;;) {
@@ -217,7 +212,7 @@ void aci_page_lock(aci_page *p) {
     if (atomic_compare_exchange_weak_explicit(&p->guard, &g, g + 1, memory_order_acquire,
                                               memory_order_relaxed))
       break;
-    relax();
+    aci_relax();
   }
   atomic_thread_fence(memory_order_release); /* later writes are not visible before the odd guard */
 }
@@ -238,7 +233,7 @@ void aci_page_read(const aci_page *p, aci_page *copy) {
       atomic_thread_fence(memory_order_acquire);
       if (last || atomic_load_explicit(&from->guard, memory_order_relaxed) == before) break;
     }
-    if (turn < SPINS) relax();
+    if (turn < SPINS) aci_relax();
     else nanosleep(&pause, NULL);
   }
   copy->version[sizeof copy->version - 1] = copy->host[sizeof copy->host - 1] =

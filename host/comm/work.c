@@ -70,9 +70,7 @@ static bool is_pair(const ac_work *k) {
  * polls: one of them is on a device, which rings no doorbell. */
 static void pause_a_little(const ac_world *w, int spins, int idle, uint32_t seen, bool polls) {
   if (idle < spins) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
+    aci_relax();
   } else if (w->backend->rings && !polls && idle < spins + TURNS) {
     /* who is waited for may be next in line for this core: a few turns for others cost less than
      * going to sleep */

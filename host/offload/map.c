@@ -24,6 +24,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/base_impl.h"
 #include "offload/offload.h"
@@ -44,8 +45,13 @@ bool aci_map_is_cached(aci_io_queue *q, aci_store *s) {
   return s->cached;
 }
 
+/* Of the system: 4 KiB on x86-64, up to 64 KiB on Arm. */
+static size_t page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+
+void *aci_map_place(void *map, const aci_home *h) { return (char *)map + h->at % page_bytes(); }
+
 bool aci_map_make(const aci_home *h, void **map, size_t *n) {
-  const uint64_t from = h->at / ACI_OFFLOAD_PAGE * ACI_OFFLOAD_PAGE;
+  const uint64_t from = h->at / page_bytes() * page_bytes();
   *n = (size_t)(h->at - from) + h->bytes;
   /* private: writes go to memory of ours, and the file stays unchanged */
   *map = mmap(NULL, *n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, h->store->fd,
@@ -61,11 +67,10 @@ void aci_map_free(void *map, size_t n) {
 bool aci_map_is_filled(void *map, size_t n) {
   enum { PAGES = 2048 };
   unsigned char there[PAGES];
-  for (size_t at = 0; at < n; at += (size_t)PAGES * ACI_OFFLOAD_PAGE) {
-    const size_t left = n - at, some = left < (size_t)PAGES * ACI_OFFLOAD_PAGE
-                                           ? left
-                                           : (size_t)PAGES * ACI_OFFLOAD_PAGE;
-    const size_t pages = (some + ACI_OFFLOAD_PAGE - 1) / ACI_OFFLOAD_PAGE;
+  const size_t page = page_bytes(), most = PAGES * page;
+  for (size_t at = 0; at < n; at += most) {
+    const size_t left = n - at, some = left < most ? left : most;
+    const size_t pages = (some + page - 1) / page;
     if (mincore((char *)map + at, some, there) != 0) return false;
     for (size_t i = 0; i < pages; i++)
       if (!(there[i] & 1)) return false;

@@ -108,6 +108,7 @@ bool aci_map_is_cached(struct aci_io_queue *q, aci_store *s);
 /* The pages around a home as the page cache has them, copied when they are written. false: that
  * cannot be had. */
 bool aci_map_make(const aci_home *h, void **map, size_t *n);
+void *aci_map_place(void *map, const aci_home *h); /* of its bytes in the map */
 void aci_map_free(void *map, size_t n);
 /* Whether all pages of a map are in memory. */
 bool aci_map_is_filled(void *map, size_t n);

@@ -70,7 +70,7 @@ static void *place_of(aci_window *w, aci_tiered *t) {
       s->no_map || t->no_map)
     return NULL;
   if (t->map == NULL && !aci_map_make(&t->home, &t->map, &t->map_bytes)) return NULL;
-  return (char *)t->map + t->home.at % ACI_OFFLOAD_PAGE;
+  return aci_map_place(t->map, &t->home);
 }
 
 ac_status aci_resident_make(aci_window *w, aci_tiered *t, ac_err *e) {

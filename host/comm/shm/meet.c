@@ -9,12 +9,6 @@ enum {
   PREFETCH_MOST = 1024       /* bytes of data */
 };
 
-static inline void relax(void) {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
-
 static inline bool reached(const _Atomic uint32_t *word, uint32_t value) {
   return (int32_t)(atomic_load_explicit(word, memory_order_acquire) - value) >= 0;
 }
@@ -91,7 +85,7 @@ ac_status aci_shm_meet(aci_shm_call *c, ac_err *e) {
       const ac_status st = aci_wait_all(c->g, offsetof(aci_slot, arrived), value, c->d, came, c, e);
       return c->differs ? differ(c, e) : st;
     }
-    relax();
+    aci_relax();
   }
   prefetch_next(c);
   return AC_OK;
@@ -107,7 +101,7 @@ ac_status aci_shm_barrier(aci_shm_call *c, ac_err *e) {
     while (!reached(&s->slot[r]->phase, value)) {
       if (i-- <= 0)
         return aci_wait_all(c->g, offsetof(aci_slot, phase), value, c->d, NULL, NULL, e);
-      relax();
+      aci_relax();
     }
   }
   return AC_OK;

@@ -13,6 +13,10 @@
 #define BF16_STORE(x) aci_f32_to_bf16((float)(x))
 #define F16_STORE(x) aci_f32_to_f16((float)(x))
 
+/* A negative float has no unsigned value, and CPUs differ: its integer wraps, as in PyTorch. */
+#define WRAP32(x) ((int32_t)(x))
+#define WRAP64(x) ((int64_t)(x))
+
 #define E4M3_LOAD(x) aci_e4m3_value(x)
 #define E5M2_LOAD(x) aci_e5m2_value(x)
 #define E4M3_STORE(x) aci_e4m3_bits((float)(x))
@@ -28,10 +32,10 @@
   X(I32, int32_t, SAME, SAME)              \
   X(I16, int16_t, SAME, SAME)              \
   X(I8, int8_t, SAME, SAME)                \
-  X(U8, uint8_t, SAME, SAME)               \
+  X(U8, uint8_t, SAME, WRAP32)             \
   X(BOOL, uint8_t, NONZERO, NONZERO)       \
-  X(U16, uint16_t, SAME, SAME)             \
-  X(U32, uint32_t, SAME, SAME)             \
+  X(U16, uint16_t, SAME, WRAP32)           \
+  X(U32, uint32_t, SAME, WRAP64)           \
   X(F8_E4M3, uint8_t, E4M3_LOAD, E4M3_STORE) X(F8_E5M2, uint8_t, E5M2_LOAD, E5M2_STORE)
 
 #define ROWS(dt, S, C, sfx, LOAD, STORE)                                                        \

@@ -22,7 +22,8 @@ extern "C" {
 /* dst[i] = (ctype)src[i*stride], i < n. stride in elements of dt. 0 repeats one value. */
 void aci_load(aci_ctype c, void *dst, ac_dtype dt, const void *src, int64_t stride, int64_t n);
 /* dst[i*stride] = (dtype)src[i], rounding to nearest even. bool stores src != 0. Float to integer
- * truncates. */
+ * truncates. Beyond the range of the integer type it is what the CPU gives, which differs between
+ * x86-64 and Arm, but negative floats wrap around in unsigned types everywhere. */
 void aci_store(aci_ctype c, const void *src, ac_dtype dt, void *dst, int64_t stride, int64_t n);
 /* v as one element of dtype dt, into up to 8 bytes. */
 ACI_MODULE_API void aci_scalar_bytes(ac_scalar v, ac_dtype dt, void *bytes);
