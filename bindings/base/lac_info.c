@@ -2,12 +2,16 @@
  * and bug reports. */
 #include <dlfcn.h>
 #include <string.h>
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
 
 #include "base/base_impl.h"
 #include "base/hmac.h"
 #include "base/library.h"
 #include "comm/mpi/mpi.h"
 #include "bindings/core/lac.h"
+#include "device/cpu/arm.h"
 #include "device/cpu/isa.h"
 #include "device/cpu/onednn.h"
 
@@ -109,10 +113,9 @@ static int libraries(lua_State *L) {
  * version or nil, devices = {cpu = {count = 1, state = "cpu"}, ...}: the devices of each kind, or
  * the missing part} */
 static int features(lua_State *L) {
-  static const char *const isa[] = {"base", "avx2", "avx512"};
   lac_get(L);
   lua_createtable(L, 0, 9);
-  set_string(L, "isa", isa[aci_cpu_isa()]);
+  set_string(L, "isa", aci_cpu_isa_name(aci_cpu_isa()));
   set_string(L, "compiler", __VERSION__);
   lua_pushinteger(L, aci_host_cpus());
   lua_setfield(L, -2, "cpus");
@@ -144,6 +147,15 @@ static int features(lua_State *L) {
   __asm__("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
   add(L, edx >> 22 & 1, "amx-bf16");
   add(L, edx >> 24 & 1, "amx-tile");
+#elif defined(__aarch64__)
+  const unsigned long first = getauxval(AT_HWCAP), second = getauxval(AT_HWCAP2);
+  add(L, (first & HWCAP_ASIMD) != 0, "neon");
+  add(L, (first & HWCAP_CRC32) != 0, "crc32");
+  add(L, (first & HWCAP_ASIMDHP) != 0, "fp16");
+  add(L, (first & HWCAP_ASIMDDP) != 0, "dotprod");
+  add(L, (first & HWCAP_SVE) != 0, "sve");
+  add(L, (second & HWCAP2_I8MM) != 0, "i8mm");
+  add(L, (second & HWCAP2_BF16) != 0, "bf16");
 #endif
   lua_setfield(L, -2, "cpu");
   return 1;

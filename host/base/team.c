@@ -179,7 +179,8 @@ static void *work(void *arg) {
   while (await_job(t, seen)) {
     uint64_t g = atomic_load(&t->gate);
     bool entered = false;
-    while ((g & OPEN) && !(entered = atomic_compare_exchange_weak(&t->gate, &g, g + 1))) aci_relax();
+    while ((g & OPEN) && !(entered = atomic_compare_exchange_weak(&t->gate, &g, g + 1)))
+      aci_relax();
     seen = (uint32_t)(g >> 32);
     if (!entered) continue;
     for (int n = atomic_load(&n_hooks); hooks_run < n; hooks_run++)

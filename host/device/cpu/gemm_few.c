@@ -11,10 +11,13 @@
 #include <string.h>
 
 #include "base/vmath.h"
+#include "device/cpu/arm.h"
 #include "device/cpu/gemm_impl.h"
 #include "device/cpu/isa.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 enum {
@@ -85,6 +88,8 @@ VECTORS(base, 4)
 #if defined(__x86_64__)
 VECTORS(avx2, 8)
 VECTORS(avx512, 16)
+#elif defined(__aarch64__)
+VECTORS(neon, 4)
 #endif
 
 /* The sum of 16 lanes: eight upon eight, four upon four, ... */
@@ -104,6 +109,7 @@ static inline AC_INLINE vec_base halves_base(const void *p) {
                     aci_f16_to_f32(h[3])};
 }
 #define halves_avx2(p) ((vec_avx2)_mm256_cvtph_ps(_mm_loadu_si128((const void *)(p))))
+#define halves_neon(p) ((vec_neon)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const void *)(p)))))
 #define halves_avx512(p) ((vec_avx512)_mm512_cvtph_ps(_mm256_loadu_si256((const void *)(p))))
 
 /* The 32 values at p in LANES / L vectors. Rounding is to nearest even, NaN becomes a quiet NaN, as
@@ -244,12 +250,18 @@ OF_ROWS(avx512, ACI_TARGET_AVX512, 16, 2, 4)
 OF_ROWS(avx512, ACI_TARGET_AVX512, 16, 3, 2)
 OF_ROWS(avx512, ACI_TARGET_AVX512, 16, 4, 2)
 TABLE(avx512, 4, UP_TO_4)
+#elif defined(__aarch64__)
+OF_ROWS(neon, , 4, 1, 2)
+OF_ROWS(neon, , 4, 2, 1)
+TABLE(neon, 2, UP_TO_2)
 #endif
 
 static const kernels *mine(void) {
 #if defined(__x86_64__)
   const int isa = aci_cpu_isa();
   if (isa != ACI_ISA_BASE) return isa == ACI_ISA_AVX512 ? &of_avx512 : &of_avx2;
+#elif defined(__aarch64__)
+  if (aci_cpu_isa() == ACI_ISA_NEON) return &of_neon;
 #endif
   return &of_base;
 }

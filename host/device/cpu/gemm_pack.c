@@ -12,6 +12,8 @@
 #include "device/cpu/isa.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 enum { TMP_K = 64, BLOCK_K = 8, ROUND_K = 32, ROUND_W = 128, ROWS_AHEAD = 8 };
@@ -201,6 +203,31 @@ ACI_TARGET_AVX512 static void pack_bf16_avx512(uint32_t *dst, int width, int w, 
 }
 #endif
 
+#if !defined(__x86_64__)
+/* Pairs of 16-bit values along k. */
+static void pack_pairs(uint32_t *dst, int width, int w, int64_t kc, const uint16_t *src, int64_t ws,
+                       int64_t ks) {
+  const int64_t steps = (kc + 1) / 2, whole = kc / 2;
+  if (w < width) memset(dst, 0, (size_t)(width * steps) * sizeof *dst);
+  if (ws == 1) {
+    for (int64_t s = 0; s < whole; s++) {
+      const uint16_t *restrict even = src + 2 * s * ks, *restrict odd = even + ks;
+      ask_ahead(even, 2 * ks), ask_ahead(odd, 2 * ks);
+      for (int i = 0; i < w; i++) dst[s * width + i] = even[i] | (uint32_t)odd[i] << 16;
+    }
+  } else {
+    for (int64_t s0 = 0; s0 < whole; s0 += 16) /* blocks, so that lines stay in L1 */
+      for (int i = 0; i < w; i++)
+        for (int64_t s = s0; s < whole && s < s0 + 16; s++) {
+          const uint16_t *p = src + i * ws + 2 * s * ks;
+          dst[s * width + i] = p[0] | (uint32_t)p[ks] << 16;
+        }
+  }
+  if (whole < steps)
+    for (int i = 0; i < w; i++) dst[whole * width + i] = src[i * ws + (kc - 1) * ks];
+}
+#endif
+
 static void pack_f32(float *dst, int width, int w, int64_t kc, const float *src, int64_t ws,
                      int64_t ks) {
 #if defined(__x86_64__)
@@ -218,7 +245,11 @@ AC_ISA_FN(widen_bf16, (float *restrict y, const uint16_t *restrict x, int64_t n)
   for (int64_t i = 0; i < n; i++) y[i] = aci_bf16_to_f32(x[i]);
 }
 AC_ISA_FN(widen_f16, (float *restrict y, const uint16_t *restrict x, int64_t n), (y, x, n)) {
-  for (int64_t i = 0; i < n; i++) y[i] = aci_f16_to_f32(x[i]);
+  int64_t i = 0;
+#if defined(__aarch64__)
+  for (; i + 4 <= n; i += 4) vst1q_f32(y + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(x + i))));
+#endif
+  for (; i < n; i++) y[i] = aci_f16_to_f32(x[i]);
 }
 
 void aci_gemm_widen(aci_gemm_type type, float *dst, const void *src, int64_t n) {
@@ -265,6 +296,8 @@ static void pack_panel(const aci_gemm_kernel *kn, aci_gemm_type type, void *d, i
   else if (type == ACI_GEMM_F32) pack_f32(d, width, w, kc, s, ws, ks);
 #if defined(__x86_64__)
   else if (kn->pack == ACI_PACK_BF16) pack_bf16_avx512(d, width, w, kc, s, ws, ks);
+#else
+  else if (kn->pack == ACI_PACK_BF16) pack_pairs(d, width, w, kc, s, ws, ks);
 #endif
   else pack_widened(type, d, width, w, kc, s, ws, ks);
 }

@@ -1,5 +1,5 @@
 /* Function multiversioning: one body, compiled for AVX-512, AVX2 and baseline, chosen once per
- * process.
+ * process. The baseline of 64-bit Arm is NEON, so one body is enough there (arm.h has the rest).
  *
  *   AC_ISA_FN(scale, (float *y, int64_t n, float a), (y, n, a)) { for (...) y[i] *= a; }
  *
@@ -14,8 +14,8 @@
 #define AC_INLINE AC_HOSTDEV __attribute__((always_inline))
 
 enum { ACI_ISA_BASE = 0, ACI_ISA_AVX2 = 1, ACI_ISA_AVX512 = 2 };
-/* The instruction set of this CPU, lowered by ACCEL_CPU_ISA=base|avx2|avx512. Constant for the life
- * of the process. */
+/* The instruction set of this CPU, lowered by ACCEL_CPU_ISA=base|avx2|avx512|neon. Constant for the
+ * life of the process. */
 int aci_cpu_isa(void);
 
 #if defined(__x86_64__) && !defined(__CUDACC__)

@@ -10,6 +10,8 @@
 #include "ops/quant/nonfinite.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include "ops/quant/neon.h"
 #endif
 
 enum { STEPS = 65536, PIECE = 512 };
@@ -235,6 +237,22 @@ ACI_TARGET_AVX2 static void decode4_256(const uint8_t *q, int64_t n, int64_t pai
     }
   }
 }
+#elif defined(__aarch64__)
+static void decode4_neon(const uint8_t *q, int64_t n, int64_t pairs, const float *map,
+                         const float *absmax, float *y) {
+  float scaled[16];
+  for (int64_t b = 0; b < n; b++) {
+    for (int i = 0; i < 16; i++) scaled[i] = map[i] * absmax[b];
+    const uint8x16x4_t table = aci_neon_table(scaled);
+    for (int64_t i = 0; i < pairs; i += 16, q += 16, y += 32) {
+      const uint8x16_t codes = vld1q_u8(q);
+      float32x4_t even[4], odd[4];
+      aci_neon_lookup(table, vshrq_n_u8(codes, 4), even);
+      aci_neon_lookup(table, vandq_u8(codes, vdupq_n_u8(15)), odd);
+      for (int v = 0; v < 4; v++) vst2q_f32(y + 8 * v, (float32x4x2_t){{even[v], odd[v]}});
+    }
+  }
+}
 #endif
 
 /* n whole blocks. */
@@ -244,6 +262,11 @@ static void decode4(const uint8_t *q, int64_t n, int64_t pairs, const float *map
   const int isa = aci_cpu_isa();
   if (isa != ACI_ISA_BASE && pairs % 16 == 0) {
     (isa == ACI_ISA_AVX512 ? decode4_512 : decode4_256)(q, n, pairs, map, absmax, y);
+    return;
+  }
+#elif defined(__aarch64__)
+  if (aci_cpu_isa() == ACI_ISA_NEON && pairs % 16 == 0) {
+    decode4_neon(q, n, pairs, map, absmax, y);
     return;
   }
 #endif

@@ -1,7 +1,8 @@
 /* Products of rows of 4-bit codes with f32: see dot.h. The 16 values of the code lie in registers
  * and a permutation looks them up, 16 (8) codes at a time: a word of 32 bits holds eight codes, of
  * which shifts by 0, 4, ... 28 bring one after another to the low end. Values of x are arranged
- * beforehand in the order in which codes come that way. */
+ * beforehand in the order in which codes come that way. NEON looks up the low halves of 16 bytes,
+ * then the high ones. */
 #include "ops/quant/dot.h"
 
 #include <string.h>
@@ -9,6 +10,8 @@
 #include "device/cpu/isa.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include "ops/quant/neon.h"
 #endif
 
 enum { CODES = 8 /* in a word */, AHEAD = 16384 /* bytes */ };
@@ -17,6 +20,8 @@ enum { CODES = 8 /* in a word */, AHEAD = 16384 /* bytes */ };
 static int lanes(void) {
 #if defined(__x86_64__)
   return aci_cpu_isa() == ACI_ISA_AVX512 ? 16 : aci_cpu_isa() == ACI_ISA_AVX2 ? 8 : 0;
+#elif defined(__aarch64__)
+  return aci_cpu_isa() == ACI_ISA_NEON ? 4 : 0;
 #else
   return 0;
 #endif
@@ -43,6 +48,14 @@ void aci_dot_4bit_arrange(aci_dot_round round, const float *x, int64_t k, float 
   const int n = lanes();
   const int64_t step = n * CODES;
   memset(to, 0, (size_t)aci_dot_4bit_row(k) * sizeof *to);
+#if defined(__aarch64__)
+  for (int64_t at = 0; at < k; at += step) /* k is a multiple of 64 */
+    for (int i = 0; i < step / 2; i++) {
+      to[at + i] = x[at + 2 * i + 1];
+      to[at + step / 2 + i] = x[at + 2 * i];
+    }
+  return;
+#endif
   for (int64_t at = 0; at < k; at += step)
     for (int shift = 0; shift < CODES; shift++)
       /* word i, code `shift` from the low end: of byte shift / 2 the low half comes first, the odd
@@ -167,6 +180,62 @@ dot_256(const aci_dot_4bit_args *g, const aci_dot_round round, const bool pairs,
   for (int r = 0; r < m; r++) g->y[r * g->ldy] = sum_256(total[r]);
 }
 
+#elif defined(__aarch64__)
+/* As in the kernels of x86. */
+static inline AC_INLINE float32x4_t rounded_128(float32x4_t v, const aci_dot_round round) {
+  if (round == ACI_DOT_F16) return vcvt_f32_f16(vcvt_f16_f32(v));
+  const uint32x4_t u = vreinterpretq_u32_f32(v),
+                   odd = vandq_u32(vshrq_n_u32(u, 16), vdupq_n_u32(1)),
+                   near = vaddq_u32(u, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
+  return vreinterpretq_f32_u32(vandq_u32(near, vdupq_n_u32(0xffff0000u)));
+}
+
+static inline AC_INLINE void dot_128(const aci_dot_4bit_args *g, const aci_dot_round round,
+                                     const bool pairs, const int m) {
+  const int64_t k = g->k, stride = g->stride;
+  const uint8_t *q = g->q;
+  uint8x16x4_t table = aci_neon_table(g->map);
+  float32x4_t total[ACI_DOT_ROWS];
+  (void)pairs;
+#pragma GCC unroll 4
+  for (int r = 0; r < m; r++) total[r] = vdupq_n_f32(0);
+  for (int64_t block = 0; block < k; block += g->blocksize) {
+    const float scale = g->absmax[block / g->blocksize];
+    float32x4_t sum[ACI_DOT_ROWS];
+    if (round != ACI_DOT_F32) {
+      float scaled[16];
+      for (int i = 0; i < 16; i += 4)
+        vst1q_f32(scaled + i, rounded_128(vmulq_n_f32(vld1q_f32(g->map + i), scale), round));
+      table = aci_neon_table(scaled);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < m; r++) sum[r] = round == ACI_DOT_F32 ? vdupq_n_f32(0) : total[r];
+    for (int64_t at = block; at < block + g->blocksize; at += 32) {
+      const uint8x16_t codes = vld1q_u8(q + at / 2);
+      __builtin_prefetch((const void *)((uintptr_t)(q + at / 2) + AHEAD), 0, 2);
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; half++) {
+        float32x4_t w[4];
+        aci_neon_lookup(table, half == 0 ? vandq_u8(codes, vdupq_n_u8(15)) : vshrq_n_u8(codes, 4),
+                        w);
+        const float *x = g->x + at + 16 * half;
+#pragma GCC unroll 4
+        for (int r = 0; r < m; r++)
+#pragma GCC unroll 4
+          for (int v = 0; v < 4; v++)
+            sum[r] = vfmaq_f32(sum[r], w[v], vld1q_f32(x + r * stride + 4 * v));
+      }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < m; r++)
+      total[r] = round == ACI_DOT_F32 ? vfmaq_n_f32(total[r], sum[r], scale) : sum[r];
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < m; r++) g->y[r * g->ldy] = vaddvq_f32(total[r]);
+}
+#endif
+
+#if defined(__x86_64__) || defined(__aarch64__)
 #define BY_ROWS(NAME, TARGET, ROUND, PAIRS)                                   \
   TARGET static void NAME##_##ROUND##_##PAIRS(const aci_dot_4bit_args *all) { \
     aci_dot_4bit_args g = *all; /* of one row */                              \
@@ -187,9 +256,15 @@ dot_256(const aci_dot_4bit_args *g, const aci_dot_round round, const bool pairs,
   BY_ROWS(NAME, TARGET, ACI_DOT_BF16, PAIRS) \
   BY_ROWS(NAME, TARGET, ACI_DOT_F16, PAIRS)
 enum { SINGLE, PAIRED };
+#if defined(__x86_64__)
 BY_ROUND(dot_512, ACI_TARGET_AVX512, SINGLE)
 BY_ROUND(dot_512, ACI_TARGET_AVX512, PAIRED)
 BY_ROUND(dot_256, ACI_TARGET_AVX2, SINGLE)
+#else
+BY_ROUND(dot_128, , SINGLE)
+#endif
+#define ROUNDS(NAME, PAIRS) \
+  { NAME##_ACI_DOT_F32_##PAIRS, NAME##_ACI_DOT_BF16_##PAIRS, NAME##_ACI_DOT_F16_##PAIRS }
 #endif
 
 void aci_dot_4bit(const aci_dot_4bit_args *g) {
@@ -198,11 +273,12 @@ void aci_dot_4bit(const aci_dot_4bit_args *g) {
     return;
   }
 #if defined(__x86_64__)
-#define ROUNDS(NAME, PAIRS) \
-  { NAME##_ACI_DOT_F32_##PAIRS, NAME##_ACI_DOT_BF16_##PAIRS, NAME##_ACI_DOT_F16_##PAIRS }
   static void (*const by[3][3])(const aci_dot_4bit_args *) = {
       ROUNDS(dot_512, SINGLE), ROUNDS(dot_512, PAIRED), ROUNDS(dot_256, SINGLE)};
   by[lanes() != 16 ? 2 : g->blocksize == 64][g->round](g);
+#elif defined(__aarch64__)
+  static void (*const by[3])(const aci_dot_4bit_args *) = ROUNDS(dot_128, SINGLE);
+  by[g->round](g);
 #else
   (void)g;
 #endif

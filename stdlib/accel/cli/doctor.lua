@@ -79,7 +79,7 @@ row("cpus", function(f)
   local quota = (read "/sys/fs/cgroup/cpu.max" or ""):match "^(%d+)"
   local text = ("%d usable, %d threads, kernels for %s"):format(f.cpus, accel.num_threads(), f.isa)
   if quota and tonumber(quota) < 100000 then return "warn", text .. "; the cgroup gives less than one CPU" end
-  if f.isa == "base" then return "warn", text .. "; matrix products are slow without AVX2" end
+  if f.isa == "base" then return "warn", text .. "; matrix products are slow without AVX2 or NEON" end
   return "ok", text
 end)
 row("clock", function()

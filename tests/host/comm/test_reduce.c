@@ -187,7 +187,11 @@ static void corners(void **state) {
 
 /* The choice is made once per process: others run as children. */
 static void other_isas(void **state) {
+#if defined(__aarch64__)
+  static const char *const isas[] = {"base", "neon"};
+#else
   static const char *const isas[] = {"base", "avx2"};
+#endif
   for (int i = 0; i < 2; i++) {
     fflush(NULL);
     char path[4096];

@@ -419,7 +419,11 @@ static void panels_of_rounded_values(void **state) {
   const aci_gemm_kernel f32 = *aci_gemm_kernel_for(ACI_GEMM_F32);
   aci_gemm_kernel kinds[2] = {f32, {.pack = ACI_PACK_BF16, .mr = 14, .nr = 32, .pair = 2, .bytes = 2}};
   for (int r = 0; r < 200; r++) {
+#if defined(__x86_64__)
     const bool pairs_too = aci_cpu_isa() == ACI_ISA_AVX512;
+#else
+    const bool pairs_too = true;
+#endif
     const aci_gemm_kernel *kn = &kinds[pairs_too ? r % 2 : 0];
     const int64_t w = 1 + below(300), kc = 1 + below(300), width = r % 3 == 0 ? kn->mr : kn->nr;
     const bool half = width == kn->nr;

@@ -2,12 +2,13 @@
 --- repeats them), every instruction set, and all that quantises: 4 bits, the dynamic map, int8 rows, blocks that gradients travel in, GGUF's
 --- blocks, products with quantised weights, states of 8 bits, the int8 cache of keys and values. Other blocks keep their bits.
 --- tier: every change, memory
+package.path = arg[0]:match("^(.*)/host/ops/quant/[^/]*$") .. "/support/?.lua;" .. package.path
 local accel = require "accel"
 
 if not arg[1] then
   local seed = os.getenv "ACCEL_TEST_SEED" or "11"
   print("ACCEL_TEST_SEED=" .. seed)
-  for _, isa in ipairs { "base", "avx2", "avx512" } do
+  for _, isa in ipairs(require "isas") do
     local command = ("ACCEL_CPU_ISA=%s '%s' '%s' %s"):format(isa, accel.process.program(), arg[0], seed)
     assert(os.execute(command), "ACCEL_TEST_SEED=" .. seed .. ", ACCEL_CPU_ISA=" .. isa)
   end
