@@ -18,7 +18,7 @@ local function nearest(name)
   return accel.nearest(name, names)
 end
 
--- Installed modules of others may probe for globals of other Lua versions.
+-- Installed modules of others may probe for globals of other Lua versions, as may modules in C for their own.
 local function is_foreign(source)
   return source:find("^@.*/share/lua/5%.%d/") and not source:find("/share/lua/5%.%d/accel/")
 end
@@ -49,7 +49,7 @@ return function(env)
   function meta.__index(_, name)
     if declared[name] then return nil end
     local info = debug.getinfo(2, "S")
-    if info and is_foreign(info.source) then return nil end
+    if info and (info.what == "C" or is_foreign(info.source)) then return nil end -- luv asks for its own _THREAD
     local near = name ~= "accel" and type(name) == "string" and nearest(name)
     local hint = near and (" (did you mean '%s'?)"):format(near) or ""
     if name == "accel" then hint = ' (a script begins with: local accel = require "accel")' end

@@ -29,3 +29,6 @@ local chunk = load("(function() Fresh_global = 3 end)() return Fresh_global", "@
 warn("@off")
 assert(chunk() == 3)
 warn("@on")
+
+-- Modules in C may ask for globals of their own, as luv does when it is loaded.
+assert(select("#", table.unpack(_G, 1, 2)) == 2)
