@@ -4,7 +4,7 @@
  *
  *   frames frames.lua [--stop N]
  *
- * With GLib, call frame() from g_timeout_add(16, ...). With libuv, call it from a uv_timer_t. */
+ * glib.c does this in GLib's main loop. With libuv, call frame() from a uv_timer_t. */
 #include <accel/accel.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -43,6 +43,20 @@ check_frames() {
   esac
 }
 
+# check_glib <program>: the script gets the idle time, and the program's timer ticks between its steps
+check_glib() {
+  out=$("$1" "$here/frames.lua")
+  case $out in
+    *"script: trained"*", 3000 optimizer steps, loss 0.0"*) ;;
+    *) printf '%s did not drive the script to its end:\n%s\n' "$1" "$out"; exit 1 ;;
+  esac
+  echo "$out" | awk '/ticks,/ { good = $1 > 0 && $3 > 0 } END { exit !good }' || { printf '%s did not tick:\n%s\n' "$1" "$out"; exit 1; }
+  case $("$1" "$here/frames.lua" --stop 2) in
+    "2 ticks, "*", stopped") ;;
+    *) echo "$1 did not stop"; exit 1 ;;
+  esac
+}
+
 if [ "$how" = build ]; then
   lib="$ACCEL_TEST_BUILD/lib" cmake=$2
   set -- -I "$ACCEL_TEST_SRC/host/include" -I "$ACCEL_TEST_BUILD/gen" -L "$lib" -Wl,-rpath,"$lib"
@@ -50,6 +64,14 @@ if [ "$how" = build ]; then
   check "$work/fit_c" 0.02
   "$TEST_CC" -std=c11 $flags "$here/frames.c" -o "$work/frames" "$@" -laccel
   check_frames "$work/frames"
+  if pkg-config --exists glib-2.0 2> /dev/null; then # its headers are as GLib's authors like them
+    glib=$(pkg-config --cflags glib-2.0 | sed 's/-I/-isystem/g')
+    # shellcheck disable=SC2046,SC2086
+    "$TEST_CC" -std=c11 $flags $glib "$here/glib.c" -o "$work/glib" "$@" -laccel $(pkg-config --libs glib-2.0)
+    check_glib "$work/glib"
+  else
+    echo "without glib.c: the package libglib2.0-dev is not here"
+  fi
   if [ -n "$TEST_CXX" ]; then
     "$TEST_CXX" -std=c++17 $flags "$here/fit.cpp" -o "$work/fit_cpp" "$@" -laccel
     check "$work/fit_cpp" 0.1
@@ -71,6 +93,7 @@ else
   "$cmake" --build "$work/build" >> "$work/log"
   check "$work/build/fit_c" 0.02
   [ ! -e "$work/build/fit_cpp" ] || check "$work/build/fit_cpp" 0.1
+  [ ! -e "$work/build/glib" ] || check_glib "$work/build/glib"
   if command -v pkg-config > /dev/null; then
     PKG_CONFIG_PATH="$lib/pkgconfig" LD_LIBRARY_PATH="$lib"
     export PKG_CONFIG_PATH LD_LIBRARY_PATH
