@@ -15,7 +15,7 @@ local Kernel = {}
 Kernel.__index = Kernel
 
 local BREAKS <const> = "[^%s\"'`@$><=;|&{}()%[%]+%-*/%%^#~,!?]*" -- as the editor of a prompt divides words
-local STREAM_BYTES <const> = 1 << 20
+local STREAM_BYTES <const>, TOGETHER <const> = 1 << 20, 0.01
 
 -- ---- messages ----
 
@@ -147,7 +147,10 @@ function Kernel:turn(seconds, with_shell)
   if broken then self:interrupt() end
   self:check_parent()
   for i, of in ipairs(whose) do
-    if ready[i] and type(of) == "table" and of.pipe and of.pipe.fd then pass(self, of.pipe) end
+    if ready[i] and type(of) == "table" and of.pipe and of.pipe.fd then
+      accel.console.poll({}, TOGETHER, false, true) -- writes of one line are one message
+      pass(self, of.pipe)
+    end
   end
   for i, of in ipairs(whose) do
     if ready[i] and type(of) == "table" and of.world then of.world:take(of.rank) end
