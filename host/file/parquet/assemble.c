@@ -32,7 +32,9 @@ static ac_status read_validity(const aci_type *t, const aci_pq_node *node, const
     out->n = x->n;
     return AC_OK;
   }
-  if (t->nullable) AC_TRY(aci_batch_alloc(b, (size_t)(x->n + 7) / 8, true, &valid, e));
+  /* a required column below an optional struct has no value where the struct is null */
+  const bool may_lack = t->nullable || node->def > node->outer_def;
+  if (may_lack) AC_TRY(aci_batch_alloc(b, (size_t)(x->n + 7) / 8, true, &valid, e));
   int64_t n = 0, nulls = 0;
   for (int64_t i = 0; i < x->n; i++) {
     if (!is_slot(x, node, i)) continue;

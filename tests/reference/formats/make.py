@@ -77,6 +77,33 @@ def mds(folder):
     json.dump({"version": 2, "shards": shards}, open(f"{folder}/index.json", "w"))
 
 
+def structs():
+    """structs.parquet and the same rows in structs.jsonl: optional and required structs and lists with required columns below them."""
+    import random
+
+    draw = random.Random(1)
+    i32 = pa.field("item", pa.int32(), nullable=False)
+    inner = pa.struct([pa.field("k", pa.string(), nullable=False), pa.field("l", pa.list_(i32), nullable=False)])
+    outer = pa.struct([pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.float32()), pa.field("in", inner, nullable=False),
+                       pa.field("o", inner)])
+    schema = pa.schema([pa.field("s", outer), pa.field("l", pa.list_(pa.field("item", outer))), pa.field("q", outer, nullable=False)])
+
+    def one():
+        return {"k": f"k{draw.randrange(9)}", "l": [draw.randrange(99) for _ in range(draw.randrange(3))]}
+
+    def two(lacks):
+        if draw.random() < lacks:
+            return None
+        return {"a": draw.randrange(1000), "b": None if draw.random() < 0.5 else draw.randrange(9) / 4, "in": one(),
+                "o": None if draw.random() < 0.5 else one()}
+
+    rows = [{"s": two(0.4), "l": None if draw.random() < 0.3 else [two(0.4) for _ in range(draw.randrange(4))], "q": two(0)} for _ in range(12)]
+    pq.write_table(pa.Table.from_pylist(rows, schema), "structs.parquet", row_group_size=7, compression="NONE", store_schema=False)
+    with open("structs.jsonl", "w") as f:
+        for r in pq.read_table("structs.parquet").to_pylist():
+            f.write(json.dumps(r) + "\n")
+
+
 def main():
     mds("mds")
     for k, part in enumerate(PARTS):
@@ -108,3 +135,4 @@ def main():
 
 
 main()
+structs()

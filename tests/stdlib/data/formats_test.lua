@@ -48,6 +48,18 @@ do -- rows by position
   end
 end
 
+do -- optional structs with required columns below them: the rows that pyarrow reads
+  local set, want = data.Parquet(folder .. "structs.parquet", { nulls = true }), data.JSONL(folder .. "structs.jsonl", { nulls = true })
+  local function text(v)
+    if type(v) ~= "table" then return tostring(v) end
+    local out = {}
+    for k, x in accel.pairs(v) do out[#out + 1] = tostring(k) .. "=" .. text(x) end
+    return "{" .. table.concat(out, ",") .. "}"
+  end
+  assert(#set == #want)
+  for i = 1, #want do assert(text(set:get(i)) == text(want:get(i)), i) end
+end
+
 do -- JSON files
   local path = write("list.json", '\u{feff}[\n {"a": 1, "b": null},\n {"a": 18446744073709551616}\n]\n')
   local set = data.JSON(path)
