@@ -6,6 +6,7 @@
 local accel = require "accel"
 local class = require "accel.util.class"
 local core = require "accel.file.core"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local ShardStream = require "accel.data.shard_stream"
@@ -46,8 +47,26 @@ function Shard:init(path, o)
   self.tar, message = core.open_tar(path)
   if not self.tar then raise("WebDataset: %s", message) end
   if o.fields then
-    self.wanted = {}
-    for _, name in ipairs(o.fields) do self.wanted[name:lower()] = true end
+    self.wanted, self.lacking, self.seen_fields = {}, {}, {}
+    for _, name in ipairs(o.fields) do
+      self.wanted[name:lower()] = true
+      if name == "__key__" then self.key_is_enough = true else self.lacking[name:lower()] = true end
+    end
+  end
+end
+
+local function names(set)
+  local list = {}
+  for name in next, set do list[#list + 1] = name end
+  table.sort(list)
+  return table.concat(list, ", ", 1, math.min(#list, 12))
+end
+
+--- Warns at the end of an archive if no sample had one of the wanted fields: a rare field may be in other archives only.
+local function check_fields(self)
+  for field in next, self.any and self.lacking or {} do
+    no_effect.once("WebDataset", ("the field '%s' of `fields`"):format(field), ("in %s: no sample has it; the fields there are %s"):format(
+      self.path, names(self.seen_fields)))
   end
 end
 
@@ -68,13 +87,18 @@ end
 
 function Shard:next(skip)
   local key, field, name = self.key, self.field, self.name
-  if key == false then return nil end
+  if key == false then
+    check_fields(self)
+    return nil
+  end
   if not key then key, field, name = advance(self) end
   if not key then return nil end
+  self.any = true
   local sample, seen, first = { __key__ = key }, {}, key
   while key == first do
     if seen[field] then raise("WebDataset: %s: sample %s has two fields '%s'", self.path, key, field) end
     seen[field] = true
+    if self.lacking then self.lacking[field], self.seen_fields[field] = nil, true end
     if not skip and (not self.wanted or self.wanted[field]) then
       local bytes, message = self.tar:read(self.o.limit)
       if not bytes then raise("WebDataset: %s", message) end
@@ -91,6 +115,9 @@ function Shard:next(skip)
     key, field, name = advance(self)
   end
   self.key, self.field, self.name = key or false, field, name -- false: after the last one nothing is read again
+  if self.wanted and not skip and not self.key_is_enough and next(sample, next(sample)) == nil then
+    raise("WebDataset: %s: sample %s has none of the `fields`; its fields are %s", self.path, first, names(seen))
+  end
   return sample
 end
 
@@ -105,7 +132,8 @@ function WebDataset._open_shard(path, o) return Shard(path, o) end
 ---@param paths string|string[] with braces and patterns: "train-{000..099}.tar"
 ---@param opts? table
 ---  decode boolean = false: text, numbers and JSON by extension
----  fields string[]: read only these (default: all)
+---  fields string[]: read only these (default: all). Raises for a sample that has none of them, and warns at the end of an archive
+---    in which no sample has one of them
 ---  limit integer = 2^30: bytes that a file in the archive may have
 ---  shuffle_shards boolean = false: the archives in another order in every epoch
 ---  native_shards boolean = false: each rank of a prepared loader reads only its own archives

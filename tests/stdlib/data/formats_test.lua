@@ -60,6 +60,22 @@ do -- optional structs with required columns below them: the rows that pyarrow r
   for i = 1, #want do assert(text(set:get(i)) == text(want:get(i)), i) end
 end
 
+if can "gz" then -- fields that no sample has
+  local function read(fields)
+    local n = 0
+    for _ in data.WebDataset(folder .. "part-0.tar.gz", { fields = fields }):iterate(0, 0) do n = n + 1 end
+    return n
+  end
+  assert(read { "cls" } == 23 and read { "CLS", "txt" } == 23)
+  raises("sample s000 has none of the `fields`; its fields are cls, json, txt", read, { "jpg" })
+  assert(read { "__key__" } == 23)
+  local told, was = {}, warn
+  warn = function(...) told[#told + 1] = table.concat { ... } end -- luacheck: ignore 121
+  assert(read { "cls", "jpg" } == 23)
+  warn = was -- luacheck: ignore 121
+  assert(#told == 1 and told[1]:find("field 'jpg'", 1, true) and told[1]:find("cls, json, txt", 1, true), told[1])
+end
+
 do -- JSON files
   local path = write("list.json", '\u{feff}[\n {"a": 1, "b": null},\n {"a": 18446744073709551616}\n]\n')
   local set = data.JSON(path)
