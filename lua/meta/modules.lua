@@ -108,6 +108,7 @@
 ---@field on_last_process fun(self: accel.Accelerator, fn: function): function
 ---@field on_local_main_process fun(self: accel.Accelerator, fn: function): function
 ---@field on_local_process fun(self: accel.Accelerator, fn: function, index?: integer): function
+---@field on_membership_change fun(self: accel.Accelerator, fn: fun(change: table))
 ---@field on_main_process fun(self: accel.Accelerator, fn: function): function
 ---@field on_process fun(self: accel.Accelerator, fn: function, index?: integer): function
 ---@field pad_across_processes fun(self: accel.Accelerator, tensor: any, dim?: integer, pad_index?: number, pad_first?: boolean, opts?: table): any

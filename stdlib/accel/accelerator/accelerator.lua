@@ -13,6 +13,7 @@
 ---   _checkpointing         registered objects, hooks, a save under way       checkpoint.lua
 ---   _resume                the checkpoint from which this run continues     resume.lua
 --- Methods stand by topic in the files named in METHODS.
+local Elastic = require "accel.accelerator.elastic"
 local GradientState = require "accel.accelerator.gradient_state"
 local Config = require "accel.accelerator.config"
 local MicroSteps = require "accel.accelerator.micro_step"
@@ -20,6 +21,7 @@ local Prepared = require "accel.accelerator.prepared"
 local Resume = require "accel.accelerator.resume"
 local Update = require "accel.accelerator.update"
 local check = require "accel.util.check"
+local checkpoint_content = require "accel.accelerator.checkpoint_content"
 local checkpoint_folder = require "accel.accelerator.checkpoint_folder"
 local class = require "accel.util.class"
 local filter_trackers = require("accel.track.general_tracker").filter_trackers
@@ -30,7 +32,7 @@ local resolve = require "accel.accelerator.resolve"
 local state = require "accel.accelerator.state"
 
 local METHODS <const> = { "prepare", "accumulation", "training", "collectives", "processes", "trackers", "save",
-  "checkpoint", "profiling" }
+  "checkpoint", "profiling", "membership" }
 
 --- Runs an unchanged training loop on any number of ranks and in any precision. The options have Accelerate's names.
 --- Options of missing features raise when you set them.
@@ -70,6 +72,10 @@ local METHODS <const> = { "prepare", "accumulation", "training", "collectives", 
 ---@field deepspeed_plugin accel.accelerator.DeepSpeedPlugin? the active one
 ---@field deepspeed_config table? its configuration, as prepare has filled it
 ---@field deepspeed_engine_wrapped accel.deepspeed.Engine? once a model is prepared under it
+---@field step integer updates that were applied
+---@field generation integer of the ranks in an elastic job, 1 at its start. It grows with every loss
+---@field last_update table? in an elastic job: { step, loss, generation, micro_batches, redone }. loss is the mean over the update's
+---  micro-batches, redone the number of them that were computed again
 ---@field resumed_from string? the checkpoint from which accel-run --resume continues this run
 local Accelerator = class("accel.Accelerator")
 
@@ -119,6 +125,8 @@ function Accelerator:init(opts)
   self._checkpointing = { custom = {}, save_hooks = {}, load_hooks = {} }
   self._trackers = { entries = filter_trackers(resolved.log_with, self.logging_dir), running = {} }
   self._resume = Resume(self)
+  self._elastic = Elastic.of(self)
+  self.gradient_state.elastic = self._elastic
   checkpoint_folder.look(self)
   if resolved.notes and #resolved.notes > 0 then
     self:_warn("keys of the DeepSpeed configuration that have no effect here: " .. table.concat(resolved.notes, "; "))
@@ -165,6 +173,18 @@ function attributes:save_iteration() return self.project_configuration.iteration
 function attributes:sync_gradients() return self.gradient_state.sync_gradients end
 function attributes:gradient_accumulation_steps() return self.gradient_state.num_steps end
 function attributes:gradient_accumulation_plugin() return self.gradient_state.plugin end
+function attributes:step()
+  local elastic = rawget(self, "_elastic")
+  return math.max(checkpoint_content.step(self), elastic and elastic.transaction.step or 0)
+end
+function attributes:generation()
+  local elastic = rawget(self, "_elastic")
+  return elastic and elastic.core.generation() or 1
+end
+function attributes:last_update()
+  local elastic = rawget(self, "_elastic")
+  return elastic and elastic.transaction.last_update
+end
 function attributes:resumed_from() return self._resume.path end
 function attributes:log_with() return self._trackers.entries end
 function attributes:trackers() return self._trackers.running end
@@ -233,7 +253,7 @@ end
 local optional = {
   micro_batches = true, scaler = true, autocast_handler = true, ddp_handler = true, scaler_handler = true, init_handler = true,
   profile_handler = true, te_recipe_handler = true, ao_recipe_handler = true, msamp_recipe_handler = true,
-  data_seed = true, total_limit = true, resumed_from = true,
+  last_update = true, data_seed = true, total_limit = true, resumed_from = true,
   -- Accelerate also returns nil if the feature is off
   deepspeed_plugin = true, deepspeed_config = true, deepspeed_engine_wrapped = true,
   fsdp_plugin = true, megatron_lm_plugin = true, torch_tp_plugin = true, dynamo_plugin = true,

@@ -155,6 +155,7 @@ function GradientState:_count(ends)
   local stale = self.stale
   self.stale, self.micro_steps = false, self.micro_steps + 1
   self._ends.group = loader
+  if self.elastic and self.elastic:leads(loader) then return stale end -- the loader has said what this batch ends
   if ends == nil then ends = self.sync_with_dataloader and loader and loader.end_of_dataloader end
   if ends then
     self.step, self.sync_gradients = 0, true

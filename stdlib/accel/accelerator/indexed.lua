@@ -34,6 +34,7 @@ function Indexed:init(base, o)
     raise("prepare: split_batches cuts batches, and a loader with batch_size = false makes none; "
       .. "use split_batches = false")
   end
+  self.split_batches = o.split_batches
   self.shard = shards.BatchSamplerShard(batches_of(base), o.num_processes, o.process_index,
     { split_batches = o.split_batches })
   if not o.micro_batches then return end
@@ -55,6 +56,18 @@ local function plan_of(self, epoch, start)
   return update_shard.plan(self.whole:plan(epoch, self.seed, start), {
     micro_batches = self.micro_batches, ranks = self.ranks, rank = self.rank, drop = self.shard.drop_last,
   })
+end
+
+--- Whether the pass under way is cut into updates.
+---@return boolean
+function Indexed:cuts() return by_updates(self) end
+
+--- The world has other ranks: passes and rests of passes that begin from now on are for these.
+---@param ranks integer
+---@param rank integer
+function Indexed:regroup(ranks, rank)
+  self.ranks, self.rank = ranks, self.micro_batches and rank
+  self.shard = shards.BatchSamplerShard(batches_of(self.base), ranks, rank, { split_batches = self.split_batches })
 end
 
 --- Batches of this rank in a global batch: more than one if that is an update.

@@ -269,6 +269,26 @@ function DataLoader:_restore(state)
   self._restored = true
 end
 
+--- The world has other ranks: this one has another share. again: the update under way begins again.
+---@param ranks integer
+---@param rank integer
+---@param again boolean
+function DataLoader:_regroup(ranks, rank, again)
+  self:_settle()
+  local source, pass = self.source, self._pass
+  if pass and not source:cuts() then
+    raise "DataLoader: ranks were lost inside a pass of evaluation, whose rows cannot be dealt again yet; evaluate between two epochs"
+  end
+  local before = source.round and source:round() or 1
+  local updates = again and (self._position - 1) // before or self._position // before
+  local skipped = self._skipped // before
+  self.num_processes, self.process_index = ranks, rank
+  source:regroup(ranks, rank)
+  local round = source:round()
+  self._skipped = skipped * round
+  if pass then pass.move(updates * round) else self._position = updates * round end
+end
+
 -- ---- even batches, padding ----
 
 --- Whether even_batches may be set for this loader.
@@ -385,6 +405,8 @@ local function new_pass(self, skip)
       if exhausted then return nil end
       raise "DataLoader: this pass is over: another one was begun, or the loader was set to another place"
     end
+    local elastic = gradient_state.elastic
+    if elastic then elastic:before_batch(self) end
     local resume = gradient_state.resume
     if resume then resume:before_batch(self, not step) end
     if not step then
@@ -426,8 +448,21 @@ local function new_pass(self, skip)
     batch = device and move(self, batch) or to_default_device(batch)
     if rows then gradient_state:_describe(batch, rows) end
     accel.micro_batch(row0)
+    if elastic then elastic:handed_out(self, self._position) end
     if span then spans.finish(span) end
     return batch
+  end
+
+  --- The pass goes on at another batch, for other ranks: batches that were read ahead are dropped.
+  function pass.move(position)
+    local open = closing
+    closing, held, h_batch = nil, false, nil
+    if ahead then ahead:close() end
+    stream.close(open)
+    step, closing = self.source:begin(self._epoch, position, self._start)
+    ahead = reads_ahead and batches_ahead(device) or nil
+    self._position, self._over = position, false
+    self.end_of_dataloader, self.remainder, self.rows = false, remainder_at_start(self), nil
   end
 
   pass.step = next_batch

@@ -34,6 +34,9 @@ local function LocalSGD(given, ...)
       raise("LocalSGD: every rank needs the whole model, which the Accelerator's %s shards; leave the plugin out, or train without LocalSGD", plugin)
     end
   end
+  if rawget(a, "_elastic") then
+    raise "LocalSGD: an elastic job averages gradients in every update; leave LocalSGD out, or start the job with --num-processes"
+  end
   local parallel = a._parallel
   if parallel and parallel:axis "data".size < a.num_processes then
     raise "LocalSGD: every rank needs the whole model and its own data; leave tp_size, pp_size, cp_size, sp_size and ep_size at 1"

@@ -97,6 +97,11 @@ function AcceleratedOptimizer:step(closure, ...)
   if self.accelerator._checkpointing.entering then checkpoint_folder.enter(self.accelerator, "optimizer:step()") end
   local engine = rawget(self.accelerator, "_deepspeed")
   if engine and not closure and engine:made_update(self) then return nil end
+  local elastic = rawget(self.accelerator, "_elastic")
+  if elastic then
+    if closure then raise "step: takes no closure in an elastic job, whose ranks vote before an optimizer steps" end
+    if not elastic:may_step() then return nil end
+  end
   local update, real, result = self._update, self.optimizer, nil
   local scaler = update:scaler()
   if update.closed and not closure then check_backward(self, update, scaler) end

@@ -181,6 +181,8 @@ local function wrap(self, model)
   end
   local wrapped = require("accel.nn.parallel").DistributedDataParallel(model, given)
   if hook then wrapped:register_comm_hook(table.unpack(hook, 1, 2)) end
+  local elastic = rawget(self, "_elastic")
+  if elastic then elastic:adopt(wrapped) end
   return wrapped
 end
 

@@ -153,9 +153,26 @@ local function accumulation(values, origins, o)
   return own
 end
 
+--- In an elastic job the number of micro-batches of an update stays what it is at the start, and so does the order of their sums. nil in
+--- others, and for sharding plugins, which an elastic job refuses.
+local function elastic_micro_batches(values, origins, parts)
+  if not require "accel.elastic.core".active() or values.fsdp_plugin or values.deepspeed_plugin or values.parallelism_config
+    or values.megatron_lm_plugin then return nil end
+  if not values.ddp_handler then
+    values.ddp_handler = require "accel.accelerator.handlers".DistributedDataParallelKwargs {}
+  end
+  values.ddp_handler.deterministic = "world"
+  local m = values.gradient_accumulation_steps * parts.state.num_processes
+  parts.elastic_note = ("Accelerator: this elastic job makes updates of %d micro-batches, gradient_accumulation_steps x ranks, and adds them"
+    .. ' up as deterministic = "world" does; set micro_batches and that to choose them yourself'):format(m)
+  values.gradient_accumulation_steps, origins.gradient_accumulation_steps = 1, "default"
+  return m
+end
+
 --- A fixed number of micro-batches of an update, over all ranks: the micro-steps of this rank are its share.
 local function fixed_micro_batches(values, origins, o, parts)
   local m = o.micro_batches
+  if m == nil then m = elastic_micro_batches(values, origins, parts) end
   if m == nil then return end
   check.positive(WHO, "micro_batches", m)
   if not values.ddp_handler or values.ddp_handler.deterministic ~= "world" then
@@ -257,6 +274,7 @@ return function(opts)
   parts.notes = deepspeed and deepspeed.notes
   parts.idle = idle_fields(values, deepspeed)
   parts.idle[#parts.idle + 1] = recipe
+  parts.idle[#parts.idle + 1] = parts.elastic_note
   local ds = values.deepspeed_plugin
   if ds and ds.enable_msamp and parts.state.mixed_precision == "no" then
     table.insert(parts.idle, "DeepSpeedPlugin: enable_msamp has no effect with mixed_precision = \"no\"; set \"bf16\" or \"fp8\"")

@@ -330,6 +330,12 @@ function AcceleratorState.__tostring(self)
     and describe(self) .. ", mixed_precision=" .. self.mixed_precision or "reset")
 end
 
+--- Ranks were lost: the numbers of this process and of all are others now.
+function M.refresh()
+  if next(shared) == nil then return end
+  shared.num_processes, shared.process_index, shared.local_process_index = dist.get_world_size(), dist.get_rank(), dist.get_local_rank()
+end
+
 --- A fact of PartialState. nil after a reset.
 ---@param key string
 ---@return any

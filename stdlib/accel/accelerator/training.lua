@@ -64,30 +64,7 @@ local declared = {
   inputs = options.none,
 }
 
---- Gradients of the loss, for an update of gradient_accumulation_steps backwards of means: always divided by that
---- number, and scaled in fp16.
----
---- A model's loss from labels is weighted by their number: gradients follow the mean over the labels of all ranks and micro-steps.
---- A loss that is the sum of several means (first and last tokens of answers, words and order of sentences) weighs its micro-steps by the
---- labels of the first. Rows of a loader's last batch that are padding have no part in gradients, and a loss of other kind counts by the
---- rows that a rank has. Without accumulation, a model that you never prepared has gradients of this rank's own mean.
----
---- With weight = w the loss is a sum over w tokens or samples (a number, or a tensor of one element). Gradients then follow
---- the sum of all losses of the update, divided by the sum of all weights, on all ranks and in all micro-batches, for any
---- distribution of rows. For a pipeline's loss function, the sum is over its micro-batches. They have that value from the
---- step, or from clip_grad_norm_, on. All backwards of an update have a weight, or none has. In fp16 the loss scale settles
---- lower than with means, since sums are larger.
---- example: local a, w = accel.Accelerator(), accel.zeros(1, { requires_grad = true })
----   a:backward((w * accel.tensor { 1.0, 2, 6 }):sum(), { weight = 3 }) a:unscale_gradients(a:prepare(accel.optim.SGD {
----   w })) return w.grad --> { 3 }
---- Under DeepSpeed the backward that ends an update clips, steps and drops the gradients as well (accel.deepspeed.engine).
----@param loss accel.Tensor
----@param opts? {weight: (number|accel.Tensor)?, gradient: accel.Tensor?, retain_graph: boolean?,
---- create_graph: boolean?, inputs: accel.Tensor[]?}
-function M.backward(self, loss, opts, ...)
-  check.surplus("backward", ...)
-  if tensors.is_tensor(self) then check_self(self, "backward") end
-  if not tensors.is_tensor(loss) then raise("backward: the loss must be a tensor, got %s", check.shown(loss)) end
+local function backward(self, loss, opts)
   local update = self._update
   if recording.running and self.gradient_state.num_steps > 1 then
     recording.note "gradients accumulate over calls, which the accelerator counts"
@@ -135,6 +112,35 @@ function M.backward(self, loss, opts, ...)
   if deepspeed then deepspeed:after_backward() end
 end
 
+--- Gradients of the loss, for an update of gradient_accumulation_steps backwards of means: always divided by that
+--- number, and scaled in fp16.
+---
+--- A model's loss from labels is weighted by their number: gradients follow the mean over the labels of all ranks and micro-steps.
+--- A loss that is the sum of several means (first and last tokens of answers, words and order of sentences) weighs its micro-steps by the
+--- labels of the first. Rows of a loader's last batch that are padding have no part in gradients, and a loss of other kind counts by the
+--- rows that a rank has. Without accumulation, a model that you never prepared has gradients of this rank's own mean.
+---
+--- With weight = w the loss is a sum over w tokens or samples (a number, or a tensor of one element). Gradients then follow
+--- the sum of all losses of the update, divided by the sum of all weights, on all ranks and in all micro-batches, for any
+--- distribution of rows. For a pipeline's loss function, the sum is over its micro-batches. They have that value from the
+--- step, or from clip_grad_norm_, on. All backwards of an update have a weight, or none has. In fp16 the loss scale settles
+--- lower than with means, since sums are larger.
+--- example: local a, w = accel.Accelerator(), accel.zeros(1, { requires_grad = true })
+---   a:backward((w * accel.tensor { 1.0, 2, 6 }):sum(), { weight = 3 }) a:unscale_gradients(a:prepare(accel.optim.SGD {
+---   w })) return w.grad --> { 3 }
+--- Under DeepSpeed the backward that ends an update clips, steps and drops the gradients as well (accel.deepspeed.engine).
+---@param loss accel.Tensor
+---@param opts? {weight: (number|accel.Tensor)?, gradient: accel.Tensor?, retain_graph: boolean?,
+--- create_graph: boolean?, inputs: accel.Tensor[]?}
+function M.backward(self, loss, opts, ...)
+  check.surplus("backward", ...)
+  if tensors.is_tensor(self) then check_self(self, "backward") end
+  if not tensors.is_tensor(loss) then raise("backward: the loss must be a tensor, got %s", check.shown(loss)) end
+  local elastic = rawget(self, "_elastic")
+  if elastic then return elastic:backward(backward, loss, opts) end
+  return backward(self, loss, opts)
+end
+
 --- The gradient that a pipeline's backward of one of n losses starts from.
 function M._backward_seed(self, loss, n)
   local steps = self.gradient_state.num_steps
@@ -180,19 +186,7 @@ local function finish_for(self, params, together)
   if scaler and together and #list > 1 then scaler:_share(list) end
 end
 
---- Scales gradients together so that their norm is at most max_norm, after unscaling the gradients of the optimizers that hold
---- these parameters. If gradients of one of these overflowed, all of them skip their steps, since the norm is not finite. Returns
---- the norm before, a rank-0 tensor. While gradients accumulate, it does nothing and returns nil. On every rank alike. Under
---- DeepSpeed the backward has clipped and stepped: the norm of that update is returned, and nothing done.
---- example: local a, p = accel.Accelerator(), accel.ones(2, { requires_grad = true }) a:backward((p * 3):sum())
----   local norm = a:clip_grad_norm_({ p }, 1, { norm_type = 1 }) return norm, p.grad --> 6, { 0.5, 0.5 }
----@param params accel.Tensor[]|accel.Tensor
----@param max_norm number
----@param norm_type? number|{norm_type: number?, error_if_nonfinite: boolean?, optimizer: accel.optim.Optimizer?} 2
----@param ... any error_if_nonfinite = false, optimizer, as of nn.utils.clip_grad_norm_
----@return accel.Tensor?
-function M.clip_grad_norm_(self, params, max_norm, norm_type, ...)
-  local o = utils._clip_arguments(norm_type, ...)
+local function clip_norm(self, params, max_norm, o)
   if not self.gradient_state.sync_gradients then return nil end
   local deepspeed = rawget(self, "_deepspeed")
   if deepspeed and deepspeed.stepped then return deepspeed:norm_instead(max_norm, o) end
@@ -203,6 +197,25 @@ function M.clip_grad_norm_(self, params, max_norm, norm_type, ...)
     return require("accel.parallel.clip").norm(tensors.is_tensor(params) and { params } or params, max_norm, o, self._parallel)
   end
   return utils.clip_grad_norm_(params, max_norm, o)
+end
+
+--- Scales gradients together so that their norm is at most max_norm, after unscaling the gradients of the optimizers that hold
+--- these parameters. If gradients of one of these overflowed, all of them skip their steps, since the norm is not finite. Returns
+--- the norm before, a rank-0 tensor. While gradients accumulate, it does nothing and returns nil, or in an elastic job the last norm.
+--- On every rank alike. Under
+--- DeepSpeed the backward has clipped and stepped: the norm of that update is returned, and nothing done.
+--- example: local a, p = accel.Accelerator(), accel.ones(2, { requires_grad = true }) a:backward((p * 3):sum())
+---   local norm = a:clip_grad_norm_({ p }, 1, { norm_type = 1 }) return norm, p.grad --> 6, { 0.5, 0.5 }
+---@param params accel.Tensor[]|accel.Tensor
+---@param max_norm number
+---@param norm_type? number|{norm_type: number?, error_if_nonfinite: boolean?, optimizer: accel.optim.Optimizer?} 2
+---@param ... any error_if_nonfinite = false, optimizer, as of nn.utils.clip_grad_norm_
+---@return accel.Tensor?
+function M.clip_grad_norm_(self, params, max_norm, norm_type, ...)
+  local o = utils._clip_arguments(norm_type, ...)
+  local elastic = rawget(self, "_elastic")
+  if elastic then return elastic:clip(clip_norm, params, max_norm, o) end
+  return clip_norm(self, params, max_norm, o)
 end
 
 --- Limits every element of the gradients to the range from -clip_value to clip_value, after unscaling. Nothing is done

@@ -166,6 +166,7 @@ function Reducer:prepare(sync, joined)
     if pcall(accel.queue_callback, nothing) then return end -- a forward inside a backward
     self:recover()
   end
+  if self.void then return end
   if self.incomplete then self:check_complete() end
   self.expects, self.reduced, self.unreduced = sync, false, self.unreduced or not sync
   local begins = sync
@@ -195,6 +196,7 @@ end
 
 --- A parameter's gradient is whole, for this backward, and accumulated.
 function Reducer:on_grad(i)
+  if self.void then return end
   if not self.expects then
     if self.reduced then
       raise("%s: '%s' got a gradient from a second backward since the last forward of the wrapped model, which ranks"
@@ -367,7 +369,10 @@ function Reducer:complete(absent)
     end
   end
   if self.counter then self.counter:reset() end
-  if self.statistics then self.statistics:commit() end
+  if self.statistics then
+    self.statistics:collect()
+    if not self.transactional then self.statistics:apply() end
+  end
   if self.o.static and not self.expected then self.expected = { table.unpack(self.fires) } end
   self.expects, self.reduced, self.unreduced = false, true, false
   self.ordered = true

@@ -6,20 +6,45 @@ local Counter = require "accel.dist.counter"
 local dist = require "accel.dist"
 local raise = require "accel.util.raise"
 
+--- This rank's share of the micro-batches, and how ranks add up.
+local function share(self)
+  local m = self.o.micro_batches
+  self.blocks = nil
+  if m then
+    if m < self.size then
+      raise("%s: micro_batches = %d is below the number of ranks, %d; every rank needs one", self.who, m, self.size)
+    end
+    self.blocks = Blocks(m, self.o.group, self.o.replicas)
+  end
+  self.exchange = self.size > 1 and self.blocks and not self.blocks.even and self.blocks or nil
+end
+
 return function(Reducer)
   --- The counter of micro-batches in flat tensors. With a fixed number of them in an update, ranks can have any share.
   ---@param flats table<string, accel.Tensor>
   function Reducer:count_in(flats)
-    local m = self.o.micro_batches
-    self.blocks = nil
-    if m then
-      if m < self.size then
-        raise("%s: micro_batches = %d is below the number of ranks, %d; every rank needs one", self.who, m, self.size)
-      end
-      self.blocks = Blocks(m, self.o.group, self.o.replicas)
-    end
-    self.exchange = self.size > 1 and self.blocks and not self.blocks.even and self.blocks or nil
+    share(self)
     self.counter = Counter(flats, self.blocks and self.blocks.first)
+  end
+
+  --- The world has other ranks (accel.accelerator.elastic): this rank has another share of the micro-batches.
+  function Reducer:regroup()
+    self.size = dist.get_world_size(self.o.group)
+    share(self)
+    self.counter:reset()
+    self.counter.first = self.blocks.first
+  end
+
+  --- Drops the update under way. Until `void` is false again, forwards and backwards leave no gradients.
+  function Reducer:void_update()
+    self.counter:reset()
+    if self.statistics then self.statistics:discard() end
+    self.expects, self.unreduced, self.incomplete, self.void = false, false, false, true
+  end
+
+  function Reducer:resume_updates()
+    if self.statistics then self.statistics:discard() end
+    self.void = false
   end
 
   --- Whether micro-batch n of this rank is the last one that it may take, and has to average.
@@ -47,7 +72,7 @@ return function(Reducer)
 
   --- A gradient is about to be accumulated: ->grad from an earlier update does not belong to this one.
   function Reducer:before_grad(i)
-    if self.came[i] or self.detached then return end
+    if self.came[i] or self.detached or self.void then return end
     self.came[i], self.touched[i] = true, true
     self.params[i].grad = nil
   end

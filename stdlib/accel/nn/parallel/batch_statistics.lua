@@ -92,8 +92,12 @@ local function gather(self, t)
   return t
 end
 
---- Moves the running statistics. A collective, at the end of an update's last backward.
-function Statistics:commit()
+--- Drops the statistics of an update.
+function Statistics:discard() self.rows, self.collected = {}, nil end
+
+--- Gathers the statistics of all micro-batches. A collective, at the end of an update's last backward.
+function Statistics:collect()
+  self.collected = nil
   if #self.layers == 0 then return end
   local _ <close> = accel.no_grad()
   local own = accel.tensor({ { #self.rows + 0.0 } }, { dtype = "f64", device = "cpu" })
@@ -104,8 +108,18 @@ function Statistics:commit()
     for _, l in ipairs(self.layers) do width = width + 2 * l.mean:numel() + 1 end
     local block = accel.zeros(most, width, { dtype = "f64", device = "cpu" })
     for k, row in ipairs(self.rows) do block[k]:copy_(row) end
-    local all = gather(self, block)
-    local at = 0
+    self.collected = { all = accel.unscoped(gather, self, block), n_of = n_of, most = most }
+  end
+  self.rows = {}
+end
+
+--- Moves the running statistics by those that were gathered.
+function Statistics:apply()
+  local collected = self.collected
+  self.collected = nil
+  if collected then
+    local _ <close> = accel.no_grad()
+    local all, n_of, most, at = collected.all, collected.n_of, collected.most, 0
     for _, l in ipairs(self.layers) do
       local c, m = l.mean:numel(), l.module
       local mean, var = l.mean:to { dtype = "f64", device = "cpu" }, l.var:to { dtype = "f64", device = "cpu" }
@@ -132,7 +146,12 @@ function Statistics:commit()
       at = at + 2 * c + 1
     end
   end
-  self.rows = {}
+end
+
+--- Both at once.
+function Statistics:commit()
+  self:collect()
+  self:apply()
 end
 
 return Statistics

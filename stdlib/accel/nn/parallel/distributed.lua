@@ -139,6 +139,10 @@ function DDP:_follow(changes)
   if self.joining then
     raise("%s: the trained parameters changed inside join: %s; change them between two of these blocks", WHO, Trained.shown(changes))
   end
+  if before.transactional then
+    raise("%s: the trained parameters changed in an elastic job, which needs the same ones in every update: %s; set them before prepare", WHO,
+      Trained.shown(changes))
+  end
   if rawget(self, "_changing") then self._changing(changes) end
   local fresh = trained:renew()
   Trained.agree(WHO, changes, trained:lines(), o.process_group)

@@ -1,0 +1,225 @@
+--- An elastic job (accel-run --num-machines 1:1): the training loop goes on when ranks are lost. Made by the Accelerator. Here
+--- stand what an update changes and how the loop of a script that knows nothing of this is led: which batch ends an
+--- update, which calls do nothing, what is dealt anew. The phases of an update are accel.elastic.transaction's.
+local Transaction = require "accel.elastic.transaction"
+local accel = require "accel"
+local class = require "accel.util.class"
+local data_place = require("accel.accelerator.parallelism").data_place
+local norms = require "accel.nn.batch_norm"
+local quota = require "accel.dist.quota"
+local raise = require "accel.util.raise"
+local recording = require "accel.util.recording"
+local state = require "accel.accelerator.state"
+
+---@class accel.accelerator.Elastic : accel.elastic.Owner
+---@field transaction accel.elastic.Transaction
+---@field loader accel.accelerator.DataLoader? that trains
+local Elastic = class("accel.accelerator.Elastic")
+
+local current = setmetatable({}, { __mode = "v" })
+
+local REFUSED <const> = {
+  fsdp_plugin = "FSDP", deepspeed_plugin = "DeepSpeed", megatron_lm_plugin = "Megatron-LM", parallelism_config = "a mesh of ranks",
+}
+
+--- For the Accelerator's constructor. nil if the job is not elastic.
+---@param accelerator accel.Accelerator
+---@return accel.accelerator.Elastic?
+function Elastic.of(accelerator)
+  local core = require "accel.elastic.core"
+  if not core.active() then return nil end
+  for key, what in accel.pairs(REFUSED) do
+    if accelerator[key] then
+      raise("Accelerator: an elastic job cannot continue without a rank that holds a part of the model, as with %s; leave out %s, or start it with"
+        .. " --num-processes", what, key)
+    end
+  end
+  if current[1] then raise "Accelerator: an elastic job has one Accelerator, which counts its updates; use that one" end
+  return Elastic(accelerator, core)
+end
+
+---@param accelerator accel.Accelerator
+---@param core table accel.elastic.core
+function Elastic:init(accelerator, core)
+  self.accelerator = setmetatable({ accelerator }, { __mode = "v" })
+  self.core, self.transaction = core, Transaction(core, self, accelerator.micro_batches)
+  self.callbacks, self.buffers = {}, {}
+  self.first, self.share = quota.of(accelerator.micro_batches, accelerator.num_processes, accelerator.process_index)
+  current[1] = self
+end
+
+local function models(self) return self.accelerator[1]._prepared.models end
+
+--- A prepared model: its gradients are averaged in a fixed order of buckets, and its buffers stay each rank's own, since both would take
+--- collectives that a rank may miss when it begins an update again.
+---@param model accel.nn.Module wrapped in DistributedDataParallel
+function Elastic:adopt(model)
+  model.reducer.rebuilt, model.reducer.transactional = true, true
+  model.options.broadcast_buffers = false
+  local counted = {} -- by accel.nn.parallel.batch_statistics
+  for module in model.module:modules() do
+    for _, cls in next, norms do
+      if class.isinstance(module, cls) then
+        for _, b in ipairs(module:buffers()) do counted[b] = true end
+      end
+    end
+  end
+  for name, b in pairs(model.module:named_buffers()) do
+    if not counted[b] then self.buffers[#self.buffers + 1] = { name = name, now = b, before = accel.unscoped(b.clone, b) } end
+  end
+end
+
+--- After the first update: a buffer that a forward has changed would differ after an update that ranks did twice.
+local function check_buffers(self)
+  for _, b in ipairs(self.buffers) do
+    if not accel.equal(b.now, b.before) then
+      raise("optimizer:step(): the forward changes the buffer '%s', which an elastic job cannot undo; use batch norm, or --num-processes", b.name)
+    end
+  end
+  self.buffers = {}
+end
+
+-- The owner of the transaction -------------------------------------------------------------------
+
+function Elastic:settle()
+  for _, model in ipairs(models(self)) do
+    local reducer = rawget(model, "reducer")
+    if reducer then reducer:recover() end
+  end
+end
+
+--- The update is dropped on this rank. Its gradients count for nothing until the next batch.
+local function drop(self)
+  local accelerator = self.accelerator[1]
+  accelerator._update:discard()
+  for _, model in ipairs(models(self)) do
+    local reducer = rawget(model, "reducer")
+    if reducer then reducer:void_update() end
+  end
+  local loop = accelerator.gradient_state
+  loop.step, loop.sync_gradients = 0, false
+end
+
+function Elastic:regroup(change, again)
+  local accelerator = self.accelerator[1]
+  if change.rank == 0 and change.rank_before ~= 0 and #accelerator._trackers.entries > 0 then
+    raise "Accelerator: the main process was lost with its trackers' runs, which no other rank can continue yet; leave out log_with"
+  end
+  state.refresh()
+  if again then drop(self) end
+  self.first, self.share = quota.of(accelerator.micro_batches, accelerator.num_processes, accelerator.process_index)
+  accelerator.gradient_state.plugin.num_steps = self.share
+  for _, model in ipairs(models(self)) do
+    local reducer = rawget(model, "reducer")
+    if reducer then reducer:regroup() end
+  end
+  local ranks, rank = data_place(accelerator)
+  for _, loader in ipairs(accelerator._prepared.dataloaders) do loader:_regroup(ranks, rank, again and loader == self.loader) end
+end
+
+function Elastic:commit()
+  check_buffers(self)
+  for _, model in ipairs(models(self)) do
+    local statistics = rawget(model, "reducer") and model.reducer.statistics
+    if statistics then statistics:apply() end
+  end
+end
+
+-- The loop ---------------------------------------------------------------------------------------
+
+--- Before a prepared loader hands out a batch.
+---@param loader accel.accelerator.DataLoader
+function Elastic:before_batch(loader)
+  if self.loader ~= loader then return end
+  local accelerator = self.accelerator[1]
+  for _, model in ipairs(models(self)) do
+    local reducer = rawget(model, "reducer")
+    if reducer and reducer.void then reducer:resume_updates() end
+  end
+  self.transaction:between(accelerator.gradient_state.sync_gradients, function(change)
+    for _, fn in ipairs(self.callbacks) do
+      fn {
+        generation = change.generation, step = change.step, kind = "lost", reason = change.reason, lost = change.lost, joined = {},
+        machines = 1, num_processes = change.size, process_index = change.rank, process_index_before = change.rank_before,
+        seconds = change.seconds, level = "L1",
+      }
+    end
+  end)
+end
+
+--- After it: this batch ends the rank's share of an update, or does not, whether the script says accumulate or not.
+---@param loader accel.accelerator.DataLoader
+---@param place integer of the batch in the pass, from 1
+function Elastic:handed_out(loader, place)
+  if not loader.source:cuts() then return end
+  local accelerator, at = self.accelerator[1], (place - 1) % self.share + 1
+  local loop = accelerator.gradient_state
+  if at == 1 and self.transaction.state == "open" then -- the loop was left inside an update
+    drop(self)
+    for _, model in ipairs(models(self)) do model.reducer:resume_updates() end
+    self.transaction:abandon()
+  end
+  self.at = self.first + at
+  loop.step, loop.sync_gradients = at % self.share, at == self.share
+  for _, model in ipairs(models(self)) do
+    if rawget(model, "reducer") then rawset(model, "require_backward_grad_sync", at == self.share) end
+  end
+end
+
+--- Whether the loader decides which micro-steps end updates: accumulate does not count then.
+---@param loader accel.accelerator.DataLoader?
+---@return boolean
+function Elastic:leads(loader) return loader ~= nil and loader.source.cuts ~= nil and loader.source:cuts() end -- luacheck: ignore self
+
+-- Calls of the script ----------------------------------------------------------------------------
+
+--- A backward of the accelerator.
+---@param fn fun(accelerator: accel.Accelerator, ...)
+---@param loss accel.Tensor
+---@param opts? table
+function Elastic:backward(fn, loss, opts)
+  local accelerator, transaction = self.accelerator[1], self.transaction
+  local loader = accelerator.gradient_state.active_dataloader
+  if not self:leads(loader) then
+    raise "backward: an elastic job deals out the batches of a prepared loader; call it inside `for batch in loader() do`, in training mode"
+  end
+  if recording.running then raise "backward: an elastic job cannot replay recorded steps; leave out accel.graph" end
+  if accelerator._prepared:active_join() then
+    raise "join_uneven_inputs: an elastic job has updates of micro_batches, which ranks always share; leave it out"
+  end
+  if not transaction:begin(accelerator.step) then return end
+  self.loader = loader
+  if loss:numel() == 1 then
+    local weight = type(opts) == "table" and opts.weight or 1
+    if accel.is_tensor(weight) then weight = weight:item() end
+    transaction:note(self.at, loss:item(), weight)
+  end
+  transaction:run(fn, accelerator, loss, opts)
+end
+
+--- Clipping: while nothing is clipped, it returns the last norm, for scripts that print it every time.
+---@param fn fun(accelerator: accel.Accelerator, ...): accel.Tensor?
+---@param ... any
+---@return accel.Tensor
+function Elastic:clip(fn, ...)
+  local through, norm = self.transaction:run(fn, self.accelerator[1], ...)
+  if through and norm then self.norm = accel.unscoped(norm.clone, norm) end
+  self.norm = self.norm or accel.unscoped(accel.zeros, {})
+  return norm or self.norm
+end
+
+--- Before an optimizer steps: gives gradients their last factor and votes. Returns whether to step.
+---@return boolean
+function Elastic:may_step()
+  local accelerator = self.accelerator[1]
+  if self.transaction.state == "open" then
+    local update = accelerator._update
+    local through = self.transaction:run(function()
+      for _, optimizer in ipairs(accelerator._prepared.optimizers) do update:finish(optimizer) end
+    end)
+    if not through then return false end
+  end
+  return self.transaction:vote()
+end
+
+return Elastic

@@ -1,0 +1,147 @@
+--- The update of an elastic job as a transaction: all ranks that are left apply it, or all of them do it again. Made by
+--- accel.accelerator.elastic, which knows the loop, the loaders and the gradients. This file knows the phases.
+---
+---   idle      between two updates
+---   open      from the first backward on. Nothing but gradients changes
+---   applying  every rank had its gradients: the optimizer may step. Nothing that follows needs another rank
+---   void      ranks were lost and the update begins again with the next batch. Until then nothing counts
+---
+--- Before an optimizer steps, ranks vote. A rank publishes `prepared` when it has the averaged gradients, then meets the
+--- others at a barrier, then publishes `applying`. When ranks are lost, the launcher compares the phases of all ranks. If
+--- some rank applies update u, or all had prepared it, the ranks that are left apply u. Otherwise they do it again, all
+--- of its micro-batches, in new shares. That costs at most the computation of one update. In return there is one rule for
+--- a loss at any instant, and each rank again has consecutive micro-batches, as accel.dist.quota deals them.
+local accel = require "accel"
+local class = require "accel.util.class"
+local dist = require "accel.dist"
+local raise = require "accel.util.raise"
+local tree = require "accel.elastic.tree"
+
+---@class accel.elastic.Transaction
+---@field step integer updates that count
+---@field state "idle"|"open"|"applying"|"void"
+---@field last_update table? of the last update: step, loss, generation, micro_batches, redone
+---@field changes table[] changes of membership that callbacks have not seen yet
+local Transaction = class("accel.elastic.Transaction")
+
+---@class accel.elastic.Owner
+---@field settle fun(self) waits for collectives under way, whatever becomes of them
+---@field regroup fun(self, change: table, again: boolean) takes over the new ranks. again: the update begins again
+---@field commit fun(self) changes that belong to the update, besides the optimizer's
+
+---@param core table accel.elastic.core: phase, recover, generation
+---@param owner accel.elastic.Owner
+---@param micro_batches integer of an update over all ranks
+function Transaction:init(core, owner, micro_batches)
+  self.core, self.owner, self.micro_batches = core, owner, micro_batches
+  self.step, self.state, self.redone = 0, "idle", 0
+  self.losses, self.weights = {}, {}
+  self.changes, self.running = {}, false
+end
+
+--- Before a backward. Returns false if it counts for nothing, since the update begins again with the next batch.
+---@param steps integer updates that a checkpoint brought, for the first one
+---@return boolean
+function Transaction:begin(steps)
+  if self.state == "void" then return false end
+  if self.state == "applying" then
+    raise "backward: an elastic job makes one update of its micro-batches: run all backwards of a batch before the first optimizer:step()"
+  end
+  if self.state == "open" then return true end
+  if steps > self.step then self.step = steps end
+  self.state, self.losses, self.weights = "open", {}, {}
+  self.core.phase("begin", self.step + 1)
+  return true
+end
+
+--- The loss of a micro-batch, for last_update.
+---@param place integer of the update's micro-batches, from 1
+---@param loss number
+---@param weight number
+function Transaction:note(place, loss, weight)
+  self.losses[place] = (self.losses[place] or 0) + loss
+  self.weights[place] = (self.weights[place] or 0) + weight
+end
+
+--- The update is abandoned: the loop over the loader was left inside it.
+function Transaction:abandon()
+  if self.state ~= "applying" then self.state = "idle" end
+end
+
+local function is_membership(err) return type(err) == "table" and err.code == "membership" end
+
+--- Takes part in forming the new world after ranks were lost.
+local function recover(self)
+  self.owner:settle()
+  local change = self.core.recover()
+  local again = self.state == "open" and change.committed < self.step + 1
+  self.owner:regroup(change, again)
+  if again then
+    self.state, self.redone = "void", self.redone + self.micro_batches
+  end
+  change.step = self.step + (self.state == "open" and 1 or 0)
+  self.changes[#self.changes + 1] = change
+end
+
+--- Calls fn, which may wait for other ranks. If ranks were lost meanwhile, it returns false, in the new world.
+---@param fn function
+---@param ... any
+---@return boolean through
+---@return any ... results
+function Transaction:run(fn, ...)
+  local results = table.pack(pcall(fn, ...))
+  if results[1] then return table.unpack(results, 1, results.n) end
+  if not is_membership(results[2]) then error(results[2], 0) end
+  recover(self)
+  return false
+end
+
+--- The losses of all ranks' micro-batches: their places are apart, so that sums have one term each.
+local function exchange(self)
+  local m, list = self.micro_batches, {}
+  for i = 1, m do list[i], list[m + i] = self.losses[i] or 0.0, self.weights[i] or 0.0 end
+  local _ <close> = accel.no_grad()
+  local t = accel.tensor(list, { dtype = "f64", device = "cpu" })
+  dist.all_reduce(t)
+  local all = t:tolist()
+  return tree.sum(table.move(all, 1, m, 1, {})) / tree.sum(table.move(all, m + 1, 2 * m, 1, {}))
+end
+
+--- Before the first step of an update. Returns whether to apply it.
+---@return boolean
+function Transaction:vote()
+  if self.state ~= "open" then return self.state ~= "void" end
+  local through, loss = self:run(exchange, self)
+  if not through then return false end
+  local u = self.step + 1
+  self.core.phase("prepared", u)
+  self:run(dist.barrier) -- ranks that were lost meanwhile may have voted, so only recover tells
+  if self.state == "void" then return false end
+  self.step, self.state = u, "applying"
+  self.core.phase("applying", u)
+  self.last_update = {
+    step = u, loss = loss, generation = self.core.generation(), micro_batches = self.micro_batches, redone = self.redone,
+  }
+  self.redone = 0
+  self.owner:commit()
+  return true
+end
+
+--- Between two batches of the loader that trains. complete: the last batch was this rank's last one of an update.
+---@param complete boolean
+---@param call fun(change: table) what the script has asked for, with each change
+function Transaction:between(complete, call)
+  if complete and self.state == "open" then self:vote() end -- an update that no optimizer stepped counts as well
+  if self.state == "applying" then
+    self.core.phase("applied", self.step)
+    self.state = "idle"
+  elseif self.state == "void" then
+    self.state = "idle"
+  end
+  while #self.changes > 0 do
+    local change = self.changes[1]
+    if self:run(call, change) then table.remove(self.changes, 1) end
+  end
+end
+
+return Transaction
