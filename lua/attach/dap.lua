@@ -2,19 +2,14 @@
 -- one, shows each rank as a thread, and passes an editor's requests to the ranks, as client.lua does for people.
 --
 -- Supported requests: initialize launch attach setBreakpoints setFunctionBreakpoints setExceptionBreakpoints configurationDone threads
--- continue next stepIn stepOut pause disconnect terminate, and those of dap_values.lua. launch takes program, args, cwd, env, numProcesses,
--- stopOnEntry. attach takes job, rank, hosts.
+-- continue next stepIn stepOut pause disconnect terminate, and those of dap_values.lua. dap_start.lua has launch and attach.
 local accel = ...
-local client = accel.host_chunk "attach/client"
 local Client = accel.host_chunk("attach/client").Client
-local jobs = accel.host_chunk "attach/jobs"
 local places = accel.host_chunk "repl/places"
 local array = accel.json.array
 
 local Adapter = setmetatable({}, { __index = Client })
 Adapter.__index = Adapter
-
-local START_SECONDS = 20
 
 -- ---- messages ----
 
@@ -98,6 +93,7 @@ local function ask(self, rank, request)
 end
 
 accel.host_chunk "attach/dap_values"(serve, { ask = ask, here = here, number = number })
+accel.host_chunk "attach/dap_start"(serve, { Adapter = Adapter, event = event, output = output })
 
 local function resume(self, how, more)
   self.things, self.asked_pause = {}, false
@@ -112,81 +108,9 @@ function serve.initialize()
   return { supportsConfigurationDoneRequest = true, supportsConditionalBreakpoints = true, supportsEvaluateForHovers = true,
     supportTerminateDebuggee = true, supportsTerminateRequest = true, supportsHitConditionalBreakpoints = true, supportsLogPoints = true,
     supportsFunctionBreakpoints = true, supportsSetVariable = true, supportsCompletionsRequest = true, supportsExceptionInfoRequest = true,
-    supportsLoadedSourcesRequest = true, exceptionBreakpointFilters = array {
+    supportsLoadedSourcesRequest = true, supportsReadMemoryRequest = true, exceptionBreakpointFilters = array {
       { filter = "uncaught", label = "Uncaught errors", default = true }, { filter = "all", label = "All errors" } } },
     function() event "initialized" end
-end
-
--- The client for a job. It replaces the data kept before there was one.
-local function connect(session, job, only)
-  local self, why = client.open(job, only, Adapter)
-  if not self then return nil, why end
-  self.interactive = false
-  self.things = {}
-  self.breaks, self.last_stop, self.errors = session.breaks, session.last_stop, session.errors
-  self.stops_version = 1
-  session.client = self
-  for rank = 0, self.size - 1 do event("thread", { reason = "started", threadId = rank + 1 }) end
-  return self
-end
-
-function serve.attach(session, a)
-  local job, why = jobs.find_everywhere(a.job, a.hosts)
-  if not job then return nil, why end
-  local self
-  self, why = connect(session, job, a.rank)
-  if not self then return nil, why end
-  self.stop_on_entry = true
-  session.ready = function()
-    self.asked_pause = true
-    if a.stopOnEntry ~= false then self:agree() end
-  end
-  return {}
-end
-
-local function parent_of(pid)
-  local file <close> = io.open(("/proc/%d/stat"):format(pid))
-  return file and math.tointeger(tonumber(file:read "a":match "%) %a (%d+)"))
-end
-
--- The job of a process that was started: its own, or of ranks that it started.
-local function job_of(pid, ranks)
-  for _, job in ipairs(jobs.list()) do
-    if #job.list == ranks and (job.list[1].pid == pid or parent_of(job.list[1].pid) == pid) then return job end
-  end
-end
-
-function serve.launch(session, a)
-  if type(a.program) ~= "string" then return nil, "launch: program, the path of a script, is missing" end
-  local ranks = math.tointeger(a.numProcesses or 1)
-  if not ranks or ranks < 1 then return nil, "launch: numProcesses is a number of ranks" end
-  local program = accel.process.program()
-  local dir, why = accel.mkdtemp((os.getenv "TMPDIR" or "/tmp") .. "/accel-dap-")
-  if not dir then return nil, why end
-  session.out = dir .. "/out"
-  local env = { ACCEL_ATTACH = "1", ACCEL_ATTACH_WAIT = "1", ACCEL_WORLD = false }
-  for name, value in accel.pairs(a.env or {}) do env[name] = tostring(value) end
-  local words = { "sh", "-c", 'cd "$1" && out=$2 && shift 2 && exec "$@" > "$out" 2>&1', "sh", a.cwd or ".", session.out, program }
-  if ranks > 1 then table.move({ "--num-processes", tostring(ranks) }, 1, 2, #words + 1, words) end
-  words[#words + 1] = a.program
-  for _, word in ipairs(a.args or {}) do words[#words + 1] = tostring(word) end
-  session.process = accel.process.spawn("/bin/sh", words, env)
-  session.ready = function()
-    local limit = accel.clock() + START_SECONDS
-    local job
-    while not job and accel.clock() < limit do
-      if session.process:wait(0.05) then break end
-      job = job_of(session.process:pid(), ranks)
-    end
-    local self, reason
-    if job then self, reason = connect(session, job) end
-    if not self then
-      output(("launch: %s\n"):format(reason or "the script has ended, or its ranks did not come"), "stderr")
-      return
-    end
-    self.stop_on_entry = a.stopOnEntry == true
-  end
-  return {}
 end
 
 -- The ranks' reports on breakpoints: not reached so far, or at another line.
@@ -315,7 +239,9 @@ end
 
 function serve.terminate(session)
   if session.process then pcall(session.process.signal, session.process, 15) end
-  return {}, function() resume(session.client, "continue") end
+  return {}, function()
+    if session.client then resume(session.client, "continue") end
+  end
 end
 
 function serve.disconnect(session, a)
@@ -329,8 +255,8 @@ end
 -- ---- the loop ----
 
 local NEEDS_CLIENT = {}
-for _, name in ipairs { "stackTrace", "scopes", "variables", "setVariable", "evaluate", "completions", "exceptionInfo", "loadedSources",
-  "continue", "next", "stepIn", "stepOut", "pause", "terminate" } do NEEDS_CLIENT[name] = true end
+for _, name in ipairs { "stackTrace", "scopes", "variables", "readMemory", "setVariable", "evaluate", "completions", "exceptionInfo", "loadedSources",
+  "continue", "next", "stepIn", "stepOut", "pause" } do NEEDS_CLIENT[name] = true end
 
 local function on_request(session, q)
   local handler = serve[q.command]

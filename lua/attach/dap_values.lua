@@ -19,10 +19,11 @@ local function source_of(path) return { name = path:match "[^/]*$", path = path_
 return function(serve, o)
   local here, ask, number = o.here, o.ask, o.number
 
-  -- A value that a rank answered, under this key.
+  -- A value that a rank answered, under this key. A tensor's bytes can be read.
   local function shown(self, key, rank, answer)
-    return { [key] = answer.value, type = answer.type,
-      variablesReference = answer.ref and number(self, { rank = rank, ref = answer.ref }) or 0 }
+    local ref = answer.ref and number(self, { rank = rank, ref = answer.ref })
+    return { [key] = answer.value, type = answer.type, variablesReference = ref or 0,
+      memoryReference = answer.type == "tensor" and tostring(ref) or nil }
   end
 
   function serve.stackTrace(session, a)
@@ -63,10 +64,22 @@ return function(serve, o)
     if not answer then return nil, why end
     local list = array {}
     for _, v in ipairs(answer.variables) do
-      list[#list + 1] = { name = v.name, value = v.value, type = v.type,
-        variablesReference = v.ref and number(self, { rank = what.rank, ref = v.ref }) or 0 }
+      list[#list + 1] = shown(self, "value", what.rank, v)
+      list[#list].name = v.name
     end
     return { variables = list }
+  end
+
+  --- What a rank does not send at once, editors ask for again.
+  function serve.readMemory(session, a)
+    local self = session.client
+    local what = self.things[math.tointeger(tonumber(a.memoryReference)) or 0]
+    if not what or not what.ref then return nil, "the tensor is not shown any more" end
+    local offset, count = math.tointeger(a.offset) or 0, math.max(0, math.tointeger(a.count) or 0)
+    local answer, why = ask(self, what.rank, { op = "bytes", ref = what.ref, offset = offset, count = count })
+    if not answer then return nil, why end
+    return { address = ("0x%x"):format(math.max(0, math.min(offset, answer.bytes))), data = answer.data,
+      unreadableBytes = offset + count > answer.bytes and offset + count - math.max(offset, answer.bytes) or nil }
   end
 
   function serve.setVariable(session, a)

@@ -139,6 +139,7 @@ end
 
 server.handlers.stack = variables.stack
 server.handlers.variables = variables.list
+server.handlers.bytes = variables.bytes
 server.handlers.evaluate_at = variables.evaluate
 server.handlers.set_variable = variables.set
 server.handlers.complete_at = variables.complete

@@ -4,7 +4,7 @@ local accel = ...
 
 local M = {}
 
-local MOST, MOST_PARTS = 500, 20
+local MOST <const>, MOST_PARTS <const>, MOST_BYTES <const> = 500, 20, 1 << 16
 
 local function one_line(value)
   local text = accel.inspect(value, { depth = 1, width = 100, items = 8 }):gsub("%s*\n%s*", " ")
@@ -125,6 +125,23 @@ function M.complete(session, q)
   return at_frame(session, q.frame, function()
     return { ok = true, lines = accel.host_chunk "repl/complete".words(session, q.text, q.word) }
   end)
+end
+
+--- { op = "bytes", ref, offset, count } -> data (base 64), bytes: how many the tensor has. Elements in row-major order, of this machine's
+--- byte order. Only the elements that the bytes belong to are copied.
+function M.bytes(session, q)
+  local x = session.refs and session.refs[q.ref]
+  if not accel.is_tensor(x) or x.device == "meta" then return { ok = false, lines = {}, message = "only tensors with data have bytes" } end
+  local size, each = x:numel() * x:element_size(), x:element_size()
+  local first = math.max(0, math.min(q.offset, size))
+  local last = math.max(first, math.min(q.offset + q.count, size, first + MOST_BYTES))
+  local data = ""
+  if last > first then
+    local from, to = first // each, (last + each - 1) // each
+    local part = accel.no_grad(function() return x:detach():reshape(-1):narrow(1, from + 1, to - from):to "cpu":contiguous() end)
+    data = part:to_bytes():sub(first - from * each + 1, last - from * each)
+  end
+  return { ok = true, lines = {}, data = require("accel.util.base64").encode(data), bytes = size }
 end
 
 --- { op = "sources" } -> paths

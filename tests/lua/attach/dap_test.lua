@@ -2,66 +2,7 @@
 -- scopes, tensors that open, evaluation, steps of lines, and attaching to a job that trains already.
 local accel = require "accel"
 local t = dofile((arg[0]:match "^.*/" or "") .. "support.lua")
-local n = 0
-
--- The client: requests go through a named pipe, what comes back is read from a file.
-local Client = {}
-Client.__index = Client
-
-function Client.new()
-  n = n + 1
-  local base = ("%s/dap%d"):format(t.tmp, n)
-  local self = setmetatable({ seq = 0, out = base .. ".out", at = 1, events = {}, responses = {} }, Client)
-  os.execute(("mkfifo '%s.in'"):format(base))
-  local command = ("exec '%s' dap <'%s.in' >'%s.out' 2>'%s.err'"):format(t.exe, base, base, base)
-  self.process = accel.process.spawn("/bin/sh", { "sh", "-c", command }, t.env)
-  self.err = base .. ".err"
-  self.pipe = assert(io.open(base .. ".in", "w"))
-  return self
-end
-
-function Client:send(command, arguments)
-  self.seq = self.seq + 1
-  local text = accel.json.encode { seq = self.seq, type = "request", command = command, arguments = arguments or {} }
-  self.pipe:write(("Content-Length: %d\r\n\r\n%s"):format(#text, text))
-  self.pipe:flush()
-  return self.seq
-end
-
-function Client:read()
-  local text = t.read(self.out)
-  while true do
-    local length, from = text:match("^Content%-Length: (%d+)\r\n\r\n()", self.at)
-    if not length or #text < from + tonumber(length) - 1 then return end
-    local message = accel.json.decode(text:sub(from, from + tonumber(length) - 1))
-    self.at = from + tonumber(length)
-    if message.type == "event" then self.events[#self.events + 1] = message
-    else self.responses[message.request_seq] = message end
-  end
-end
-
-function Client:ask(command, arguments)
-  local seq = self:send(command, arguments)
-  local r = t.wait(command, function()
-    self:read()
-    return self.responses[seq]
-  end)
-  assert(r.command == command)
-  return r.body, r.success, r.message
-end
-
--- The first event of a name that has not been taken, for which ok(body) holds.
-function Client:event(name, ok)
-  return t.wait("event " .. name .. "\n" .. t.read(self.err), function()
-    self:read()
-    for i, e in ipairs(self.events) do
-      if e.event == name and (not ok or ok(e.body)) then
-        table.remove(self.events, i)
-        return e.body or true
-      end
-    end
-  end)
-end
+local Client = dofile((arg[0]:match "^.*/" or "") .. "dap_client.lua")(t)
 
 local function by_name(list, name)
   for _, x in ipairs(list) do
@@ -108,6 +49,17 @@ local x = by_name(locals, "x")
 local parts = c:ask("variables", { variablesReference = x.variablesReference }).variables
 assert(by_name(parts, "dtype").value:find "f32" and by_name(parts, "finite").value == "true")
 local shape = c:ask("variables", { variablesReference = by_name(parts, "shape").variablesReference }).variables
+do -- its bytes, from the middle of an element to past the end
+  local base64 = require "accel.util.base64"
+  local whole = base64.decode(c:ask("readMemory", { memoryReference = x.memoryReference, count = 4 * 32 }).data)
+  assert(#whole == 4 * 32 and loss.memoryReference)
+  local first = accel.from_bytes(whole, "f32", { 4, 8 })
+  assert(math.abs(first:mean():item() - tonumber(by_name(parts, "mean").value)) < 1e-6)
+  local part = c:ask("readMemory", { memoryReference = x.memoryReference, offset = 6, count = 4 * 32 })
+  assert(base64.decode(part.data) == whole:sub(7) and part.unreadableBytes == 6 and part.address == "0x6")
+  _, good, why = c:ask("readMemory", { memoryReference = "9999", count = 4 })
+  assert(not good and why:find "not shown")
+end
 assert(shape[1].value == "4" and shape[2].value == "8")
 local upvalues = c:ask("variables", { variablesReference = by_name(scopes, "Upvalues").variablesReference }).variables
 assert(by_name(upvalues, "rank").value == "1")

@@ -1,7 +1,7 @@
 --- Unigram language models as SentencePiece has them (T5): GGUF's tokenizer "t5". Text is normalized by a precompiled table, spaces become
 --- U+2581, and of all ways to cut it into tokens the one with the highest sum of scores counts. Only read. Used by tokenizer.lua.
 local accel = require "accel"
-local base64 = require "accel.text.sources.base64"
+local base64 = require "accel.util.base64"
 local parts = require "accel.models.gguf.tokenizer_parts"
 
 local M = {}

@@ -2,7 +2,7 @@
 --- without a class follows SentencePiece's own rules (sentencepiece_own.lua). Used by sources/init.lua.
 local accel = require "accel"
 local Description = require "accel.text.sources.description"
-local base64 = require "accel.text.sources.base64"
+local base64 = require "accel.util.base64"
 local file = require "accel.text.sources.sentencepiece_file"
 local special = require "accel.text.sources.special"
 

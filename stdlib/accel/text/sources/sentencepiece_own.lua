@@ -2,7 +2,7 @@
 --- SentencePiece in their description, and the model's member of that name, are accel's own. Used by sources/init.lua.
 local accel = require "accel"
 local Description = require "accel.text.sources.description"
-local base64 = require "accel.text.sources.base64"
+local base64 = require "accel.util.base64"
 local file = require "accel.text.sources.sentencepiece_file"
 local sentencepiece = require "accel.text.sources.sentencepiece"
 

@@ -2,7 +2,7 @@
 --- in them. Used by Tokenizer.from_tiktoken.
 local accel = require "accel"
 local Description = require "accel.text.sources.description"
-local base64 = require "accel.text.sources.base64"
+local base64 = require "accel.util.base64"
 
 local M = {}
 

@@ -1,4 +1,4 @@
---- Base 64, as tokenizer.json holds SentencePiece's rules and tiktoken's files hold tokens.
+--- Base 64, as tokenizer.json holds SentencePiece's rules, tiktoken's files hold tokens, and debuggers send memory.
 local M = {}
 
 local DIGITS <const> = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
