@@ -40,7 +40,9 @@ local ok, err = xpcall(function()
   assert(got.runs == runs and got.lines == runs and got.points == runs * points, text)
   assert(got.zoomed[1] == 8000 and got.zoomed[2] == 8000 + points // 5 and got.reset and got.arrow, text)
   assert(table.concat(got.themes, " ") == "dark light" and got.help and got.help_closed, text)
-  for _, view in ipairs { "curves", "config", "images", "text", "tables", "system" } do assert(got["view_" .. view], view .. " " .. text) end
+  for _, view in ipairs { "curves", "table", "run", "config", "relations", "images", "text", "tables", "system" } do
+    assert(got["view_" .. view], view .. " " .. text)
+  end
   for _, size in ipairs { "normal", "80", "narrow" } do assert(got["overflow_" .. size] == false, size .. ": wider than the window") end
   assert(#got.elsewhere == 0 and got.asked > 5 and #got.errors == 0, text)
   assert(got.without_token:find "^0 This address needs the token", text)

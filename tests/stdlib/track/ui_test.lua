@@ -41,10 +41,43 @@ local ok, err = xpcall(function()
   assert(get("/api/runs?token=" .. token, { headers = {} }) == 200)
   assert(get("/", { method = "POST", body = "x" }) == 405 and get "/nothing" == 404)
 
+  -- ---- notes: only JSON with the token in its header and from the page's own origin ----
+  local function note(body, headers, path)
+    local list = { "Authorization: Bearer " .. token, "Content-Type: application/json" }
+    for key, line in next, headers or {} do
+      if math.type(key) then list[key] = line or nil else list[#list + 1] = line end
+    end
+    return get(path or "/api/annotate", { method = "POST", headers = list, body = type(body) == "string" and body or accel.json.encode(body) })
+  end
+  local mine = { run = 1, key = "notes", value = "from the page" }
+  for name, headers in accel.pairs { cookie = { "X: y" }, form = { [2] = "Content-Type: text/plain" },
+    origin = { o = "Origin: http://evil.example" },
+    site = { o = "Sec-Fetch-Site: cross-site" }, other_port = { o = "Origin: http://127.0.0.1:1" } } do
+    assert(note(mine, headers) == 403, name)
+  end
+  assert(note(mine, { [1] = "X: y" }, "/api/annotate?token=" .. token) == 403, "the token of an address is not enough")
+  assert(get("/api/annotate") == 404 and json("/api/runs").runs[1].notes == nil)
+  for _, bad in ipairs { "x", "[]", '{"run": "1", "key": "notes", "value": ""}', '{"run": 1, "key": "sweep", "value": {}}',
+    '{"run": 1, "key": "tags", "value": "x"}', '{"run": 1, "key": "notes", "value": 5}' } do
+    assert(note(bad) == 400, bad)
+  end
+  assert(note { run = 77, key = "notes", value = "x" } == 404)
+  assert(note(mine, { o = "Origin: " .. base, s = "Sec-Fetch-Site: same-origin" }) == 200)
+  assert(note { run = 1, key = "tags", value = { "a", "b" } } == 200)
+  assert(note { run = 1, key = "notes", value = "again" } == 200)
+  local noted = json("/api/runs").runs[1]
+  assert(noted.notes == "again" and table.concat(noted.tags, " ") == "a b")
+  local seen = accel.track.Store(root)
+  assert(#seen:rows "SELECT 1 FROM records WHERE kind='annotation'" == 2, "one record for each key")
+  assert(note { run = 1, key = "tags", value = accel.json.array {} } == 200 and seen:runs()[1].tags == nil)
+  seen:close()
+
   -- ---- the page ----
   local status, page = get "/"
   assert(status == 200 and page:find "<canvas" == nil and page:find('<script nonce="%w+">') and not page:find "{{")
-  for link in page:gmatch "https?://[^\"'%s]+" do error("the page names " .. link) end
+  for link in page:gmatch "https?://[^\"'%s]+" do
+    assert(link == "http://www.w3.org/2000/svg", "the page names " .. link) -- a name of XML, which nobody fetches
+  end
   assert(not page:find("alert(1)", 1, true))
 
   -- ---- what the store has ----

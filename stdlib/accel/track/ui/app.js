@@ -1,19 +1,20 @@
 // Runs on the left, tabs, keyboard, and what the server says has changed.
-const tabs = [["curves", "Curves"], ["config", "Compare"], ["images", "Images"], ["text", "Texts"], ["tables", "Tables"], ["system", "System"]];
+const tabs = [["curves", "Curves"], ["table", "Table"], ["run", "Run"], ["config", "Compare"], ["relations", "Relations"], ["images", "Images"], ["text", "Texts"], ["tables", "Tables"], ["system", "System"]];
 let current = "curves", cursor = 0, filtered = [];
 
 function choose(name) {
   current = name;
-  for (const b of $("tabs").children) b.setAttribute("aria-selected", String(b.dataset.name === name));
+  for (const b of $("tabs").children) { const on = b.dataset.name === name; b.setAttribute("aria-selected", String(on)); b.tabIndex = on ? 0 : -1; if (on) $("view").setAttribute("aria-labelledby", b.id); }
   $("tools").hidden = name !== "curves" && name !== "system";
   $("tools").style.display = $("tools").hidden ? "none" : "";
   $("view").dataset.view = name;
   render();
+  remember();
 }
 function render() {
   const into = $("view");
   into.dataset.view = current;
-  for (const name of ["curves", "system"]) if (name !== current) { for (const c of views[name].charts.values()) c.close(); views[name].charts.clear(); views[name].key = null; }
+  for (const [name, view] of Object.entries(views)) if (name !== current && view.close) view.close();
   into.replaceChildren();
   views[current].render(into);
 }
@@ -28,11 +29,12 @@ function drawRuns() {
     const on = data.chosen.has(r.id), swatch = el("span", { class: "swatch" });
     swatch.style.borderColor = colour(r);
     swatch.style.background = on ? colour(r) : "transparent";
-    const item = el("li", { class: (on ? "" : "off ") + (i === cursor ? "at" : ""), role: "checkbox", "aria-checked": String(on),
+    const item = el("li", { class: (on ? "" : "off ") + (i === cursor ? "at" : ""), role: "option", id: "run-" + r.id, "aria-selected": String(on),
       title: `${r.project} / ${r.name}\n${r.uid}\n${clock(r.started)}`, on: { click: e => { cursor = i; toggle(r, e.altKey || e.ctrlKey || e.metaKey); } } },
       swatch, el("span", { class: "name", text: r.name }), el("span", { class: "status " + r.status, text: r.status === "finished" ? duration((r.ended || r.heartbeat) - r.started) : r.status }));
     return item;
   }));
+  if (filtered[cursor]) $("runs").setAttribute("aria-activedescendant", "run-" + filtered[cursor].id); else $("runs").removeAttribute("aria-activedescendant");
 }
 async function toggle(run, alone) {
   if (alone) { data.chosen.clear(); data.chosen.add(run.id); }
@@ -41,6 +43,7 @@ async function toggle(run, alone) {
 }
 async function chosenChanged() {
   data.remember();
+  remember();
   drawRuns();
   await data.loadSeries();
   if (views[current].refresh) views[current].refresh(); else render();
@@ -58,27 +61,77 @@ function setTheme(theme) {
   if (views[current].redraw) views[current].redraw(); else render();
 }
 function setAxis(axis) {
+  remember();
   settings.axis = $("axis").value = axis;
   for (const v of [views.curves, views.system]) v.reload();
 }
 function setSmooth(w) {
+  remember();
   settings.smooth = Math.max(0, Math.min(0.99, w));
   $("smooth").value = settings.smooth;
   $("smoothed").textContent = settings.smooth.toFixed(2).replace(/\.?0+$/, "");
   if (views[current].redraw) views[current].redraw();
 }
 function setLog(on) {
+  remember();
   settings.log = $("log").checked = on;
   if (views[current].redraw) views[current].redraw();
+}
+
+// ---- the address: it keeps the view, so that a copy of it or a reload shows the same ----
+let remembering = 0;
+function state() {
+  const out = new URLSearchParams(), put = (key, value, usual) => { if (value !== usual) out.set(key, value); }, range = views.curves.range;
+  put("view", current, "curves");
+  put("filter", $("runfilter").value, "");
+  put("series", $("tagfilter").value, "");
+  put("axis", settings.axis, "step");
+  put("smooth", String(settings.smooth), "0");
+  put("log", settings.log ? "1" : "", "");
+  if (range) put("range", range.join(","), "");
+  if (current === "run" && views.run.uid) out.set("run", views.run.uid);
+  const shown = data.shown().map(r => r.uid);
+  put("runs", shown.length === data.runs.length ? "all" : shown.length <= 100 ? shown.join(",") : "", "");
+  const t = views.table, r = views.relations;
+  put("sort", t.sort, ""); put("by", t.by, ""); put("cols", t.cols ? t.cols.map(encodeURIComponent).join(",") : "", "");
+  put("metric", r.metric, ""); put("x", r.x, ""); put("y", r.y, "");
+  return out.toString();
+}
+function remember() {
+  if (remembering) return;
+  remembering = setTimeout(() => { remembering = 0; if (ready) history.replaceState(null, "", location.pathname + location.search + "#" + state()); }, 150);
+}
+let ready = false;
+async function restore() {        // the address into the page
+  const at = new URLSearchParams(location.hash.slice(1)), get = (key, usual) => at.get(key) ?? usual;
+  $("runfilter").value = get("filter", "");
+  $("tagfilter").value = get("series", "");
+  settings.axis = $("axis").value = ["step", "time", "wall"].includes(get("axis")) ? get("axis") : "step";
+  settings.smooth = Math.max(0, Math.min(0.99, Number(get("smooth", 0)) || 0));
+  $("smooth").value = settings.smooth;
+  $("smoothed").textContent = String(settings.smooth);
+  settings.log = $("log").checked = get("log") === "1";
+  const range = get("range", "").split(",").map(Number);
+  views.curves.range = range.length === 2 && range[1] > range[0] ? range : null;
+  Object.assign(views.table, { sort: get("sort", ""), by: get("by", ""), cols: get("cols") ? get("cols").split(",").map(decodeURIComponent) : null });
+  Object.assign(views.relations, { metric: get("metric", ""), x: get("x", ""), y: get("y", "") });
+  views.run.uid = get("run", views.run.uid);
+  const runs = get("runs"), list = runs && new Set(runs.split(","));
+  if (!ready) await data.loadRuns(runs === "all" ? () => true : list ? r => list.has(r.uid) : $("runfilter").value ? matcher($("runfilter").value) : null);
+  else if (list) data.chosen = new Set(data.runs.filter(r => runs === "all" || list.has(r.uid)).map(r => r.id));
+  drawRuns();
+  await data.loadSeries();
+  const view = get("view", "curves");
+  choose(views[view] ? view : "curves");
 }
 
 // ---- keyboard ----
 const keys = [
   ["/", "filter runs", () => $("runfilter").focus()], ["m", "filter series", () => $("tagfilter").focus()],
-  ["j", "next run", () => { cursor = Math.min(cursor + 1, filtered.length - 1); drawRuns(); $("runs").children[cursor]?.scrollIntoView({ block: "nearest" }); }],
+  ["ArrowDown", "", () => keys.find(k => k[0] === "j")[2](), "runs"], ["ArrowUp", "", () => keys.find(k => k[0] === "k")[2](), "runs"], ["j", "next run", () => { cursor = Math.min(cursor + 1, filtered.length - 1); drawRuns(); $("runs").children[cursor]?.scrollIntoView({ block: "nearest" }); }],
   ["k", "run before", () => { cursor = Math.max(cursor - 1, 0); drawRuns(); $("runs").children[cursor]?.scrollIntoView({ block: "nearest" }); }],
   [" ", "show or hide it", () => filtered[cursor] && toggle(filtered[cursor])], ["o", "show it alone", () => filtered[cursor] && toggle(filtered[cursor], true)],
-  ["a", "all or none", allOrNone], ["x", "another x axis", () => setAxis({ step: "time", time: "wall", wall: "step" }[settings.axis])],
+  ["a", "all or none", allOrNone], ["Enter", "the page of this run", () => filtered[cursor] && openRun(filtered[cursor])], ["x", "another x axis", () => setAxis({ step: "time", time: "wall", wall: "step" }[settings.axis])],
   ["l", "logarithms", () => setLog(!settings.log)], ["s", "smoother", () => setSmooth(settings.smooth < 0.9 ? settings.smooth + 0.1 : settings.smooth + 0.02)],
   ["S", "less smooth", () => setSmooth(settings.smooth > 0.9 ? settings.smooth - 0.02 : settings.smooth - 0.1)],
   ["r", "whole range", () => resetZoom()], ["t", "dark or light", () => setTheme(dark() ? "light" : "dark")], ["?", "this list", () => $("keys").showModal()],
@@ -92,7 +145,8 @@ document.addEventListener("keydown", e => {
   if (e.target.tagName === "BUTTON" && (e.key === " " || e.key === "Enter")) return;
   const tab = Number(e.key);
   if (tab >= 1 && tab <= tabs.length) { e.preventDefault(); choose(tabs[tab - 1][0]); return; }
-  const found = keys.find(k => k[0] === e.key);
+  if (e.key === "Enter" && e.target.id !== "runs" && e.target !== document.body) return;
+  const found = keys.find(k => k[0] === e.key && (!k[3] || e.target.id === k[3]));
   if (found) { e.preventDefault(); found[2](); }
 });
 
@@ -144,8 +198,8 @@ async function begin() {
   let theme = null;
   try { theme = localStorage.getItem("accel-theme"); } catch { theme = null; }
   document.documentElement.dataset.theme = theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-  tabs.forEach(([name, title], i) => $("tabs").append(el("button", { role: "tab", "data-name": name, text: title, title: `key ${i + 1}`, on: { click: () => choose(name) } })));
-  $("keylist").append(...keys.map(([key, what]) => el("tr", {}, el("td", {}, el("kbd", { text: key === " " ? "space" : key })), el("td", { text: what }))),
+  tabs.forEach(([name, title], i) => $("tabs").append(el("button", { role: "tab", id: "tab-" + name, "aria-controls": "view", "data-name": name, text: title, title: `key ${i + 1}`, on: { click: () => choose(name) } })));
+  $("keylist").append(...keys.filter(k => k[1]).map(([key, what]) => el("tr", {}, el("td", {}, el("kbd", { text: key === " " ? "space" : key })), el("td", { text: what }))),
     el("tr", {}, el("td", {}, el("kbd", { text: "1" }), " – ", el("kbd", { text: String(tabs.length) })), el("td", { text: "views" })),
     el("tr", {}, el("td", {}, el("kbd", { text: "Esc" })), el("td", { text: "whole range; leave a field" })),
     el("tr", {}, el("td", {}, el("kbd", { text: "← → ↑ ↓" })), el("td", { text: "in a chart: move, zoom" })));
@@ -154,18 +208,23 @@ async function begin() {
   $("theme").onclick = () => setTheme(dark() ? "light" : "dark");
   $("all").onclick = allOrNone;
   $("reset").onclick = resetZoom;
-  $("runfilter").oninput = drawRuns;
-  $("tagfilter").oninput = () => views[current].refresh && views[current].refresh();
+  $("runfilter").oninput = () => { drawRuns(); remember(); if (current === "table") views.table.draw(); };
+  $("tagfilter").oninput = () => { remember(); if (views[current].refresh) views[current].refresh(); };
+  $("tabs").onkeydown = e => {      // as tabs are used: arrows, Home, End
+    const i = tabs.findIndex(t => t[0] === current), n = tabs.length, to = { ArrowRight: (i + 1) % n, ArrowLeft: (i + n - 1) % n, Home: 0, End: n - 1 }[e.key];
+    if (to === undefined) return;
+    e.preventDefault();
+    choose(tabs[to][0]);
+    $("tabs").children[to].focus();
+  };
   $("axis").onchange = e => setAxis(e.target.value);
   $("smooth").oninput = e => setSmooth(Number(e.target.value));
   $("log").onchange = e => setLog(e.target.checked);
   $("sync").onchange = e => { settings.sync = e.target.checked; };
-  $("runfilter").value = new URLSearchParams(location.hash.slice(1)).get("filter") || "";
-  await data.loadRuns($("runfilter").value && matcher($("runfilter").value));
+  await restore();
+  ready = true;
   document.title = "accel: " + data.store;
-  drawRuns();
-  await data.loadSeries();
-  choose("curves");
+  addEventListener("hashchange", () => restore());
   connect();
 }
 begin().catch(e => { $("view").textContent = "This page could not be filled: " + e.message; });

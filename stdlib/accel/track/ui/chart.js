@@ -13,7 +13,8 @@ class Chart {
     this.bad = el("span", { class: "bad" });
     this.element = el("div", { class: "card" },
       el("h3", {}, el("span", { text: tag }), this.bad, el("span", { class: "space" }),
-        el("button", { text: "⤢", title: "large or small", on: { click: () => { this.element.classList.toggle("wide"); this.draw(); this.load(); } } })),
+        ...["png", "svg", "csv"].map(kind => el("button", { class: "save", text: kind, title: `save ${tag} as ${kind.toUpperCase()}`, on: { click: () => exportChart(this, kind) } })),
+        el("button", { text: "⤢", title: "large or small", "aria-label": `${tag}: large or small`, on: { click: () => { this.element.classList.toggle("wide"); this.draw(); this.load(); } } })),
       el("div", { class: "chart" }, this.canvas, this.tip));
     this.visible = false;
     this.stale = true;

@@ -27,6 +27,12 @@ const data = {
   },
   remember() { sessionStorage.setItem("chosen", JSON.stringify(this.shown().map(r => r.uid))); },
   shown() { return this.runs.filter(r => this.chosen.has(r.id)); },
+  lasts: new Map(),               // of all runs: series by name, without the machine's
+  async loadLasts() {
+    const lasts = new Map(this.runs.map(r => [r.id, new Map()]));
+    for (const s of (await ask("/api/series?runs=all")).series) lasts.get(s.run)?.set(s.tag, s);
+    this.lasts = lasts;
+  },
   async loadSeries() {
     const ids = this.shown().map(r => r.id);
     this.series = ids.length ? (await ask("/api/series?runs=" + ids.join(","))).series : [];

@@ -3,15 +3,17 @@
 ---
 ---   GET /?token=T                      the page, which holds everything it needs
 ---   GET /api/runs                      runs with configuration and environment
----   GET /api/series?runs=1,2           series of runs
+---   GET /api/series?runs=1,2           series of runs. runs=all: of all runs, without the machine's
 ---   GET /api/curves?ids=1,2&axis=step|wall&from=&to=&points=&format=json|f64
 ---   GET /api/near?ids=1,2&at=5,9.5&axis=step|wall      the logged point of each series nearest to a place
 ---   GET /api/records?run=1&kind=text   texts, images (without bytes), histograms, tables, artifacts, alerts
 ---   GET /api/image?id=1                bytes of one
+---   POST /api/annotate                 {"run": 1, "key": "group"|"tags"|"notes", "value": ...} into the store
 ---   GET /api/events?limit=             server-sent events: `change` with the series that grew, `runs` when their number or state changed;
 ---                                      ends after so many
 ---   GET /metrics                       last values, as Prometheus reads them
---- The token comes as ?token= or as "Authorization: Bearer T".
+--- The token comes as ?token= or as "Authorization: Bearer T". What changes the store takes only the second, JSON, and the page's own
+--- origin, none of which a page of another site can send.
 local accel = require "accel"
 local class = require "accel.util.class"
 local core = require "accel.track.core"
@@ -22,6 +24,7 @@ local raise = require "accel.util.raise"
 local Store = require "accel.track.store"
 
 local LOOK_SECONDS <const>, BEAT_SECONDS <const>, MAX_IDS <const>, MAX_POINTS <const> = 0.25, 10, 2000, 20000
+local MOST_SERIES <const> = 50000
 
 --- Serves one store. `url` is the address with its token.
 ---@class accel.track.ui.Server
@@ -88,11 +91,16 @@ end
 
 routes["/api/series"] = function(self, request)
   local out = {}
-  for _, id in ipairs(ids_of(request:query "runs") or {}) do
-    for _, s in ipairs(read(self, "SELECT * FROM series WHERE run=?", id)) do
+  local function add(list)
+    for _, s in ipairs(list) do
       out[#out + 1] = { id = s.id, run = s.run, tag = s.tag, n = s.n, finite = s.finite, first_step = s.first_step, last_step = s.last_step,
         first_wall = s.first_wall, last_wall = s.last_wall, last = number(s.last), min = number(s.min), max = number(s.max) }
     end
+  end
+  if request:query "runs" == "all" then -- without the machine's
+    add(read(self, "SELECT * FROM series WHERE tag NOT LIKE 'system/%' ORDER BY run, tag LIMIT ?", MOST_SERIES))
+  else
+    for _, id in ipairs(ids_of(request:query "runs") or {}) do add(read(self, "SELECT * FROM series WHERE run=?", id)) end
   end
   return json { series = accel.json.array(out) }
 end
@@ -166,6 +174,25 @@ end
 
 routes["/metrics"] = function(self) return text(200, metrics.text(self.store), metrics.CONTENT_TYPE) end
 
+local EDITED <const> = { group = true, tags = true, notes = true }
+
+local writes = {}
+
+writes["/api/annotate"] = function(self, request)
+  local ok, o = pcall(accel.json.decode, request:body())
+  if not ok or type(o) ~= "table" or math.type(o.run) ~= "integer" or not EDITED[o.key] then
+    return text(400, "expected {run: id, key: group, tags or notes, value: ...}\n")
+  end
+  if not self.writer then
+    local store, message = Store.open(self.store.path, { write = true })
+    if not store then return text(409, message .. "\n") end
+    self.writer = store
+  end
+  local done, message, code = self.writer:annotate(o.run, o.key, o.value)
+  if not done then return text(code == "not_found" and 404 or code == "invalid_argument" and 400 or 409, message .. "\n") end
+  return json { ok = true }
+end
+
 --- Whether two texts are the same, in a time independent of the position of a difference.
 local function same(a, b)
   if type(a) ~= "string" or #a ~= #b then return false end
@@ -181,9 +208,23 @@ local function allowed(self, request)
   return same(request:query "token", self.token) or same(bearer, self.token)
 end
 
+--- Why a request must not change the store: nil if it may. A form or a script of another site sends neither the header with the token nor
+--- JSON without asking first, and browsers name its origin.
+local function foreign(self, request)
+  local bearer, origin = (request:header "Authorization" or ""):match "^Bearer (.+)$", request:header "Origin"
+  local site = request:header "Sec-Fetch-Site"
+  if not same(bearer, self.token) then return "the token must come as Authorization: Bearer" end
+  if not (request:header "Content-Type" or ""):find "^application/json" then return "the body must be application/json" end
+  if origin and origin ~= "http://" .. request:header "Host" then return "another origin" end
+  if site and site ~= "same-origin" and site ~= "none" then return "another site" end
+end
+
 local function answer(self, request)
   local path, method, out = request:path(), request:method(), nil
-  if method ~= "GET" and method ~= "HEAD" then
+  if method == "POST" and writes[path] then
+    local why = not allowed(self, request) and "This address needs the token that accel-run ui printed." or foreign(self, request)
+    out = why and text(403, why .. "\n") or writes[path](self, request)
+  elseif method ~= "GET" and method ~= "HEAD" then
     out = text(405, "only GET and HEAD\n")
     out.headers.Allow = "GET, HEAD"
   elseif not allowed(self, request) then
@@ -239,7 +280,7 @@ local function look(self)
     states[i] = run.uid .. run.status .. (run.series or 0)
     any = any or run.status == "running"
   end
-  local all = table.concat(states, " ") .. read(self, "SELECT count(*) AS n FROM records")[1].n
+  local all = table.concat(states, " ") .. read(self, "SELECT count(*) || ' ' || coalesce(max(id), 0) AS n FROM records")[1].n
   self.running = any
   if self.states and self.states ~= all then event(self, "runs", { runs = #states }) end
   self.states = all
@@ -266,6 +307,7 @@ end
 function Server:close()
   self.server:close()
   self.store:close()
+  if self.writer then self.writer:close() end
 end
 
 return Server

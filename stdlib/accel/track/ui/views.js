@@ -1,6 +1,7 @@
 // The views: each has render(into), and refresh() where what it shows may grow.
 const views = {};
 const byStep = (a, b) => a.tag < b.tag ? -1 : a.tag > b.tag ? 1 : a.step - b.step;
+const swatch = run => { const mark = el("i", { class: "mark" }); mark.style.background = colour(run); return mark; }; // a run's colour beside its name
 const nothing = text => el("p", { class: "empty", text });
 
 // ---- curves ----
@@ -8,6 +9,7 @@ class Curves {
   constructor(system) { this.system = system; this.charts = new Map(); }
   zoomed(range) {
     this.range = range;
+    remember();
     for (const c of this.charts.values()) c.setRange(range);
   }
   render(into) {
@@ -50,7 +52,7 @@ class Curves {
           }
           grid.append(this.charts.get(tag).element);
         }
-        if (groups.size > 1 || group) sections.push(el("h2", { text: group || "values" }));
+        sections.push(el("h2", { text: group || "values", class: groups.size > 1 || group ? "" : "unseen" }));
         sections.push(grid);
       }
       this.into.replaceChildren(...(sections.length ? sections : [nothing(data.chosen.size ? "no series of this name" : "choose a run on the left")]));
@@ -63,6 +65,7 @@ class Curves {
       if (c.lines.some(l => ids.has(l.series.id) && (settings.axis !== "step" || !(l.series.last_step > end)))) c.touch();
     }
   }
+  close() { for (const c of this.charts.values()) c.close(); this.charts.clear(); this.key = null; }
   redraw() { for (const c of this.charts.values()) c.draw(); }
   reload() { this.range = null; for (const c of this.charts.values()) { c.range = null; for (const l of c.lines) l.curve = undefined; c.touch(); } }
 }
@@ -80,12 +83,16 @@ function compare(rows, runs, only) { // rows: Map of key to values by run
     const counts = new Map(); // marked: what is not as in most runs, of equals the first
     for (const t of texts) counts.set(t, (counts.get(t) || 0) + 1);
     const usual = texts.reduce((a, t) => counts.get(t) > counts.get(a) ? t : a, texts[0]);
-    body.push(el("tr", {}, el("td", { text: key }), ...texts.map(t => el("td", t === usual ? { text: t } : { text: t, class: "differs" }))));
+    body.push(el("tr", {}, el("td", { text: key }), ...texts.map((t, i) => el("td", { text: t + (of.note ? of.note(runs[i]) : ""), class: t === usual ? "" : "differs" }))));
   }
   return body;
 }
 views.config = {
-  only: true,
+  only: true, grid: null,
+  close() { if (this.grid) this.grid.close(); this.grid = null; },
+  get charts() { return this.grid ? this.grid.charts : new Map(); },
+  grown(ids) { for (const c of this.charts.values()) if (c.lines.some(l => ids.has(l.series.id))) c.touch(); },
+  redraw() { this.render($("view")); },
   render(into) {
     const runs = data.shown().slice(0, 20), keys = new Set(), last = new Map();
     for (const r of runs) for (const k of Object.keys(r.config)) keys.add(k);
@@ -96,16 +103,16 @@ views.config = {
     }
     const config = new Map([...keys].sort().map(k => [k, r => r.config[k]]));
     const env = r => r.environment || {}, git = r => env(r).git || {};
-    const around = new Map([["status", r => r.status], ["started", r => clock(r.started)], ["time", r => duration((r.ended || r.heartbeat) - r.started)],
+    const around = new Map([["status", r => r.status], ["group", r => r.group], ["tags", r => (r.tags || []).join(", ") || undefined], ["notes", r => r.notes], ["started", r => clock(r.started)], ["time", r => duration((r.ended || r.heartbeat) - r.started)],
       ["revision", r => git(r).revision && git(r).revision.slice(0, 12)], ["branch", r => git(r).branch], ["files differ", r => git(r).dirty],
       ["host", r => r.host], ["ranks", r => env(r).num_processes], ["command", r => (env(r).command || []).join(" ")],
       ["folder", r => env(r).directory], ["accel", r => env(r).accel], ["exit status", r => r.exit_code], ["message", r => r.message || undefined]]);
-    const values = new Map([...last].sort(([a], [b]) => a < b ? -1 : 1).map(([tag, of]) => [tag, r => number(of.get(r.id))]));
-    const head = title => el("tr", {}, el("th", { text: title }), ...runs.map(r => {
-      const name = el("th", { text: r.name });
-      name.style.color = colour(r);
-      return name;
-    }));
+    const change = (of, r) => {   // of the second of two runs against the first
+      const p = of.get(runs[0].id), q = of.get(r.id);
+      return runs.length === 2 && r === runs[1] && p && q !== p && q !== null && q !== undefined ? ` (${q >= p ? "+" : ""}${(100 * (q - p) / Math.abs(p)).toFixed(1)} %)` : "";
+    };
+    const values = new Map([...last].sort(([a], [b]) => a < b ? -1 : 1).map(([tag, of]) => [tag, Object.assign(r => number(of.get(r.id)), { note: r => change(of, r) })]));
+    const head = title => el("tr", {}, el("th", { text: title }), ...runs.map(r => el("th", {}, swatch(r), r.name)));
     const box = el("input", { type: "checkbox", on: { change: e => { this.only = e.target.checked; this.render(into); } } });
     box.checked = this.only;
     const parts = [["Configuration", config], ["Surroundings", around], ["Last values", values]].flatMap(([title, rows]) => {
@@ -114,6 +121,12 @@ views.config = {
     });
     into.replaceChildren(el("label", {}, box, " only what differs"), runs.length
       ? el("div", { class: "scroll" }, el("table", { class: "data" }, ...parts)) : nothing("choose a run on the left"));
+    this.close();
+    if (runs.length === 2) {      // their common curves
+      const [a, b] = runs.map(r => new Map(data.series.filter(s => s.run === r.id && !s.tag.startsWith("system/")).map(s => [s.tag, s])));
+      this.grid = chartGrid([...a.keys()].filter(t => b.has(t)).sort().map(t => [t, [{ run: runs[0], series: a.get(t) }, { run: runs[1], series: b.get(t) }]]));
+      if (this.grid.charts.size) into.append(el("h2", { text: "Curves of both" }), this.grid.element);
+    }
     if (data.shown().length > 20) into.append(el("p", { class: "small", text: "the first 20 of the chosen runs" }));
   },
 };
@@ -126,11 +139,7 @@ async function records(kind) {
   }
   return out.sort(byStep);
 }
-const heading = r => {
-  const name = el("span", { class: "small", text: `${r.run.name}, step ${r.step}` });
-  name.style.color = colour(r.run);
-  return name;
-};
+const heading = r => el("span", { class: "small" }, swatch(r.run), `${r.run.name}, step ${r.step}`);
 function listing(kinds, draw, empty) {
   return {
     async render(into) {
@@ -162,8 +171,8 @@ views.images = listing(["image"], all => [...groupBy(all, r => r.tag)].flatMap((
   return [el("h2", { text: tag }), ...(steps.length > 1 ? [el("div", { class: "row" }, slider, told)] : []), box];
 }), "no images");
 
-views.text = listing(["text", "alert"], all => all.map(r => el("div", { class: "card" }, el("h3", { class: r.meta.level ? "alert-" + r.meta.level : "" , text: r.tag }), heading(r),
-  el("pre", { text: r.data || "" }))), "no texts");
+views.text = listing(["text", "alert"], all => [el("h2", { class: "unseen", text: "Texts and alerts" }), ...all.map(r => el("div", { class: "card" }, el("h3", { class: r.meta.level ? "alert-" + r.meta.level : "" , text: r.tag }), heading(r),
+  el("pre", { text: r.data || "" })))], "no texts");
 
 function histogram(r) {
   const { limits, counts } = JSON.parse(r.data), w = 320, h = 110, most = Math.max(1, ...counts);
