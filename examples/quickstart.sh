@@ -4,6 +4,7 @@
 # samples.
 #
 #   sh examples/quickstart.sh [arguments of examples/train_gpt.lua]
+#   sh examples/quickstart.sh --install-packages       installs the packages and ends (for containers)
 #
 # Run again, it finds nothing to install, to build or to train: it loads the trained model and samples from it.
 set -eu
@@ -20,13 +21,15 @@ done
 cd "$(dirname "$0")/.."
 . tests/support/packages.sh
 
-say "This installs what is missing, builds accel into build/release (a minute or two), trains a small GPT and lets it write"
+[ "${1:-}" = --install-packages ] ||
+  say "This installs what is missing, builds accel into build/release (a minute or two), trains a small GPT and lets it write"
 REQUIRED="$REQUIRED libdnnl-dev"
 optional="ninja-build $LIBRARIES"
 if command -v mpirun > /dev/null; then # its headers; a machine without MPI stays without
   case $(mpirun --version 2>&1) in *"Open MPI"*) optional="$optional libopenmpi-dev" ;; *) optional="$optional libmpich-dev" ;; esac
 fi
 need_packages "$REQUIRED" "$optional"
+[ "${1:-}" != --install-packages ] || exit 0
 build_preset release
 
 out=build/quickstart

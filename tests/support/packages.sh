@@ -5,7 +5,11 @@
 say() { printf '\n== %s\n' "$*"; }
 die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
 
-installed() { [ "$(dpkg-query -W -f='${Status}' "$1" 2> /dev/null)" = "install ok installed" ]; }
+# For this machine's architecture: a machine for cross builds has packages of others as well, and dpkg-query prints all of them.
+installed() {
+  dpkg-query -W -f='${Status} ${Architecture}\n' "$1" 2> /dev/null | grep -q -x -e 'install ok installed all' \
+    -e "install ok installed $(dpkg --print-architecture)"
+}
 
 missing_of() {
   missing=
