@@ -1,6 +1,6 @@
 --- accel.display: values in a notebook as tables, curves and pictures. Elsewhere it prints them as text.
 local accel = require "accel"
-local base64 = require "accel.text.sources.base64"
+local base64 = require "accel.util.base64"
 local image = require "accel.track.image"
 local options = require "accel.util.options"
 local plot = require "accel.util.plot"
