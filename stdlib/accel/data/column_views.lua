@@ -36,6 +36,8 @@ end
 
 function M.ColumnsDataset:len() return self.dataset:len() end
 
+--- What it reads, for states of loaders: accel.data.fingerprint.
+---@return string?
 function M.ColumnsDataset:fingerprint() return fingerprint.over("columns " .. table.concat(self.names, ","), self.dataset) end
 
 function M.ColumnsDataset:get(i)
@@ -65,6 +67,8 @@ end
 
 function M.CacheDataset:len() return self.dataset:len() end
 
+--- What it reads, for states of loaders: accel.data.fingerprint.
+---@return string?
 function M.CacheDataset:fingerprint() return fingerprint.of(self.dataset) end
 
 function M.CacheDataset:get(i)

@@ -59,6 +59,8 @@ function M.Subset:worker_spec()
   return { module = "accel.data.views:Subset", args = { self.dataset, self.positions } }
 end
 
+--- What it reads, for states of loaders: accel.data.fingerprint.
+---@return string?
 function M.Subset:fingerprint() return fingerprint.over("subset " .. fingerprint.hash(self.positions), self.dataset) end
 
 function M.Subset:get(i)
@@ -92,6 +94,8 @@ function M.ConcatDataset:worker_spec()
   return { module = "accel.data.views:ConcatDataset", args = { self.datasets } }
 end
 
+--- What it reads, for states of loaders: accel.data.fingerprint.
+---@return string?
 function M.ConcatDataset:fingerprint() return fingerprint.over("concat", table.unpack(self.datasets)) end
 
 function M.ConcatDataset:get(i)
@@ -124,6 +128,8 @@ end
 
 function M.MapDataset:len() return self.dataset:len() end
 
+--- What it reads, for states of loaders: accel.data.fingerprint.
+---@return string?
 function M.MapDataset:fingerprint() return fingerprint.over("map", self.dataset) end
 
 function M.MapDataset:get(i)
@@ -172,6 +178,8 @@ function M.BatchDataset:len()
   return self.drop_last and n // size or -(-n // size)
 end
 
+--- What it reads, for states of loaders: accel.data.fingerprint.
+---@return string?
 function M.BatchDataset:fingerprint() return fingerprint.over(("batch %d"):format(self.batch_size), self.dataset) end
 
 function M.BatchDataset:get(i)

@@ -150,7 +150,7 @@ end
 --- model once with these inputs. Operations on constants alone become constants. Lua's loops and conditions are those of this run, and
 --- reading a value that depends on the inputs raises. An op without a mapping raises with its name.
 --- example: local path = os.tmpname()
----   return accel.onnx.export(accel.nn.Linear(3, 2), accel.ones(1, 3), path), os.remove(path) --> true, true
+---   return accel.onnx.export(accel.nn.Linear(3, 2):eval(), accel.ones(1, 3), path), os.remove(path) --> true, true
 ---@param model accel.nn.Module
 ---@param inputs accel.Tensor|any[] a tensor, or the list of the call's arguments: tensors and tables of tensors by name
 ---@param path string
