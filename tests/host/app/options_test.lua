@@ -55,7 +55,7 @@ local CASES <const> = {
   ["num-threads"] = { "1" }, ["memory-limit"] = { "64M" }, seed = { "9" }, resume = { "auto", said = "--resume had no effect" },
   profile = { "t.json", said = "trace is in t.json" }, ["dry-run"] = { nil, said = "rank 0" },
   ["config-file"] = { "no.yaml", said = "no.yaml" }, pdb = {}, ["no-strict"] = {}, help = {}, version = {},
-  ["num-processes"] = { "2" }, ["num-machines"] = { "2", said = "2 machines need", beside = RANKS },
+  ["num-processes"] = { "2" }, ["nproc-per-node"] = { "2" }, ["num-machines"] = { "2", said = "2 machines need", beside = RANKS },
   ["machine-rank"] = { "1", said = "must be below num_machines", beside = RANKS }, ["main-process-ip"] = { "h1", beside = RANKS },
   ["main-process-port"] = { "61234", beside = RANKS }, backend = { "tcp", beside = RANKS }, timeout = { "77", beside = RANKS },
   ["cpu-affinity"] = { "none", beside = RANKS, cores = 2 }, ["log-dir"] = { "logs", beside = RANKS },
@@ -132,7 +132,7 @@ end
 
 -- ---- with each command: an option acts on what the command does, or ends it ----
 local TENSORS <const> = "num-threads memory-limit device cpu"
-local TAKES <const> = { repl = TENSORS .. " seed resume no-strict library num-processes", ckpt = TENSORS,
+local TAKES <const> = { repl = TENSORS .. " seed resume no-strict library num-processes nproc-per-node", ckpt = TENSORS,
   ["merge-weights"] = TENSORS, preprocess = TENSORS,
   generate = TENSORS, gguf = TENSORS, quantize = TENSORS, data = TENSORS, bench = TENSORS, doctor = TENSORS, env = TENSORS }
 local LEAVE <const> = { execute = true, help = true, version = true, ["dry-run"] = true, ["config-file"] = true } -- take the command's place
