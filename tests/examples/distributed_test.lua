@@ -169,3 +169,16 @@ examples.of("37_pipeline_inference", function()
   assert(err:find("split_points: 'h.9' is not a block of the model", 1, true), err)
   refused("@37_pipeline_inference.lua --model vit", "--model must be gpt2, llama, bert or t5, got vit", 2)
 end)
+
+examples.of("43_lose_a_rank", function() -- the rank that dies, first, in the middle and last, changes no bit
+  local whole = same "@43_lose_a_rank.lua --updates 8 --kill-at 0"
+  assert(whole:find "^8 updates, weights %x+\n$", whole)
+  for _, at in ipairs { 1, 5, 8 } do
+    local script = os.getenv "ACCEL_TEST_SRC" .. "/examples/43_lose_a_rank.lua"
+    local pipe = assert(io.popen(("'%s' --num-machines 1:1 --nproc-per-node 3 --num-threads 1 '%s' --updates 8 --kill-at %d 2>&1")
+      :format(accel.process.program(), script, at)))
+    local out = pipe:read "a"
+    local ok = pipe:close()
+    assert(ok and out:find(whole, 1, true) and out:find "killed by signal 9" and out:find("2 rank(s) continue at update " .. at, 1, true), out)
+  end
+end)

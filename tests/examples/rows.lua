@@ -22,7 +22,7 @@ M.arguments = {
   ["35_diffusion"] = "--steps 4 --width 64", ["36_ulysses"] = { "--steps 2", 2 }, ["37_pipeline_inference"] = "",
   ["38_nd_parallel"] = { "--num-steps 2", 2 }, ["39_photographs"] = { "--epochs 1 --pictures 8", 2 },
   ["40_compressed_shards"] = { "--steps 3", 2 }, ["41_parquet_text"] = { "--epochs 1", 2 },
-  ["42_keyword_spotting"] = { "--epochs 1 --sounds 8", 2 },
+  ["42_keyword_spotting"] = { "--epochs 1 --sounds 8", 2 }, ["43_lose_a_rank"] = { "--updates 6 --kill-at 0", 2 },
   sweep = "--steps 5 --out store",
   train_gpt = "--steps 2 --layers 1 --width 32 --out gpt '~text.txt'", chat = "~model <~said.txt",
   sentence_search = "~bert ~text.txt --query 'to be'", augmented_digits = false, -- a module of 21_data_workers
