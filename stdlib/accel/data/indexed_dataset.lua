@@ -228,8 +228,9 @@ function Builder:add_index(prefix)
   local before, document = #self._lengths, other.document_indices:tolist()
   for i = 1, #other do
     local n = other.sequence_lengths:select(1, i):item()
-    other.file:seek("set", other.sequence_pointers:select(1, i):item())
-    write(self, n == 0 and "" or other.file:read(n * other._width))
+    local file = open_files.get(other.content, open_content)
+    file:seek("set", other.sequence_pointers:select(1, i):item())
+    write(self, n == 0 and "" or file:read(n * other._width))
     self._lengths[before + i] = n
     if self.multimodal then self._modes[before + i] = other.sequence_modes:select(1, i):item() end
   end
