@@ -136,7 +136,7 @@ for _, c in ipairs {
   { "plain", "f32", 8 }, { "plain", "bf16", 8 }, { "either", "f32", 11 }, { "plain", "f32", 12, true }, { "plain", "f32", 9 },
   { "either", "f32", 8, true }, { "norm", "f32", 7 }, { "norm", "f32", 8 },
 } do
-  if taken() then
+  if taken() and c[3] >= P then -- every rank needs a micro-batch
     for name, wrap in accel.pairs(ways) do
       -- ZeRO 3 gathers in the same order on all ranks, which modules that only some ranks run do not have
       if c[1] ~= "either" or name == "ddp" or name == "no_shard" then train(c[1], c[2], c[3], wrap, c[4], name) end
