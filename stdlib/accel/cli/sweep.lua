@@ -274,6 +274,9 @@ return function(...)
   local line = table.concat({ file.script:match "[^/]+$", table.unpack(file.args) }, " ") -- another script or other words: other runs
   local self = setmetatable({ file = file, command = line, trials = trials_of.list(file), active = {}, folder = o.store, path = path,
     parallel = o.parallel or file.parallel or 1, logs = (path:match "^(.*)/" or ".") .. "/" .. file.name .. ".logs" }, Sweep)
+  if file.runs and #self.trials < file.runs then
+    command.tell("%s: %s: only %d of %d runs: the parameters have no more values that differ", PROGRAM, file.path, #self.trials, file.runs)
+  end
   self:look()
   if o.list then
     self:table(o.json)

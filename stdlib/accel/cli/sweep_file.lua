@@ -17,10 +17,12 @@
 local accel = require "accel"
 local nearest = require "accel.util.nearest"
 local open_read = require("accel.file.core").open_read
+local trials = require "accel.cli.sweep_trials"
 
 local M = {}
 
 local MOST_BYTES <const> = 1024 * 1024
+local MOST_WIDE <const> = 1 << 53 -- integers that a draw can tell apart
 local METHODS <const> = { grid = true, random = true, halving = true }
 
 --- A plain value of a node: YAML's numbers and truth values, else text.
@@ -111,8 +113,9 @@ function M.read(path)
     if #out == 0 then fail(entry.line, "%s has no values", entry.key) end
     for i, item in ipairs(out) do
       out[i] = value_of(item)
-      if seen[out[i]] then fail(item.line or entry.line, "%s has the value %s twice", entry.key, tostring(out[i])) end
-      seen[out[i]] = true
+      local word = trials.word(out[i]) -- 10 and "10" are the same to a run
+      if seen[word] then fail(item.line or entry.line, "%s has the value %s twice", entry.key, word) end
+      seen[word] = true
     end
     return out
   end
@@ -139,9 +142,13 @@ function M.read(path)
     if not keys.min or not keys.max then fail(entry.line, "%s needs values, or min and max", entry.key) end
     out.min, out.max = scalar(keys.min, "number"), scalar(keys.max, "number")
     if not (out.min < out.max) then fail(keys.max.line, "%s: max must be above min", entry.key) end
+    if out.max - out.min == math.huge then fail(keys.max.line, "%s: min and max are too far apart", entry.key) end
     out.log = keys.scale ~= nil and scalar(keys.scale, "text", nil, { linear = true, log = true }) == "log"
     if out.log and out.min <= 0 then fail(keys.min.line, "%s: a logarithmic scale needs a min above 0", entry.key) end
     out.integer = math.type(out.min) == "integer" and math.type(out.max) == "integer"
+    if out.integer and (out.min < -MOST_WIDE or out.max > MOST_WIDE) then
+      fail(keys.max.line, "%s: integers must be within 2^53 of 0", entry.key)
+    end
     return out
   end
 
@@ -155,6 +162,7 @@ function M.read(path)
     end
     f.script = scalar(e.script, "text")
     if f.script:sub(1, 1) ~= "/" then f.script = (path:match "^(.*/)" or "") .. f.script end
+    if f.script:sub(1, 1) == "-" then f.script = "./" .. f.script end -- no option
     local script = open_read(f.script)
     if not script then fail(e.script.line, "script: there is no file %s", f.script) end
     script:close()

@@ -127,6 +127,7 @@ function M.rungs(halving, steps)
   local out, at = {}, halving.min
   while at <= steps do
     out[#out + 1] = at
+    if at > steps // halving.factor then break end -- the product could be above all integers
     at = at * halving.factor
   end
   return out

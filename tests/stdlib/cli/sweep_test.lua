@@ -58,6 +58,7 @@ for _, goal in ipairs { "minimize", "maximize" } do
   end
 end
 assert(table.concat(trials.rungs({ min = 4, factor = 3 }, 36), " ") == "4 12 36" and #trials.rungs({ min = 4, factor = 3 }, 3) == 0)
+assert(#trials.rungs({ min = 4, factor = 1 << 62 }, 100) == 1, "a product above all integers")
 
 -- ---- trials ----
 write("grid.yaml", "script: t.lua\nmetric: loss\nparameters:\n  lr: [0.1, 0.2, 0.4]\n  width: [1, 2]\n  flag: [true, false]\n")
@@ -94,10 +95,21 @@ refuses(HEAD .. "parallel: 0\n", "bad.yaml:4: parallel must be an integer of 1 o
 refuses("script: t.lua\nparameters:\n  lr: {min: 2, max: 1}\n", "bad.yaml:3: lr: max must be above min")
 refuses("script: t.lua\nparameters:\n  lr: {min: 1, max: 2}\n", "bad.yaml:3: lr: a grid needs a list of values")
 refuses("script: t.lua\nparameters:\n  lr: [1, 1]\n", "bad.yaml:3: lr has the value 1 twice")
+refuses("script: t.lua\nparameters:\n  lr: [1, '1']\n", "bad.yaml:3: lr has the value 1 twice")
+local RANDOM <const> = "script: t.lua\nmethod: random\nruns: 5\nparameters:\n  lr: "
+refuses(RANDOM .. "{min: 1, max: 1e400}\n", "bad.yaml:5: lr: min and max are too far apart")
+refuses(RANDOM .. "{min: -1, max: 9223372036854775807}\n", "bad.yaml:5: lr: integers must be within 2^53 of 0")
 refuses("script: none.lua\nparameters:\n  lr: [1]\n", "bad.yaml:1: script: there is no file none.lua")
 refuses("script: t.lua\n", "bad.yaml:1: parameters is missing; add it")
 refuses(HEAD .. "method: halving\nruns: 3\nmetric: loss\n", "halving needs its table")
 assert(ran() == 0)
+write("few.yaml", RANDOM .. "[1, 2]\n")
+local few = sweep "few.yaml --list"
+assert(few:find("few.yaml: only 2 of 5 runs: the parameters have no more values that differ", 1, true), few)
+write("--version", "error 'it ran'")
+write("dash.yaml", "script: --version\nparameters:\n  lr: [1]\n")
+local dash = sweep "dash.yaml"
+assert(dash:find("it ran", 1, true), "a script is no option: " .. dash)
 
 -- ---- a grid, in parallel ----
 local out, status = sweep "grid.yaml --parallel 3 --json"
