@@ -326,7 +326,7 @@ end
 
 function serve.inspect_request(self, m)
   local before, after = around(m.content)
-  local world = self:world_for(m.content.code or "")
+  local world = self:world_for(before .. after)
   local name = before:match "[%w_.:]*$" .. after:match "^[%w_]*"
   if name == "" then name = before:match "([%w_.:]+)%s*[({][^()]*$" or "" end
   name = name:gsub("^[.:]+", ""):gsub("[.:]+$", "")
@@ -447,6 +447,9 @@ local M = { Kernel = Kernel }
 function M.run(path)
   local c, why = read_connection(path)
   if not c then return nil, why end
+  if c.key == "" then
+    io.stderr:write(("accel-run jupyter: %s has no key: messages are not signed, and anyone who reaches its ports can run code\n"):format(path))
+  end
   local _ <close> = accel.console.session() -- Ctrl-C interrupts cells
   local zmq <close> = accel.console.zmq()
   local self = setmetatable({ zmq = zmq, key = c.key, session = message.uuid(), sockets = {}, seen = {}, told = {}, parts = {}, questions = {},
@@ -454,7 +457,9 @@ function M.run(path)
   for name, kind in accel.pairs { shell = "router", control = "router", stdin = "router", iopub = "pub", hb = "rep" } do
     local port = math.tointeger(c[name .. "_port"])
     local address = c.transport == "tcp" and ("tcp://%s:%d"):format(c.ip, port) or ("ipc://%s-%d"):format(c.ip, port)
-    self.sockets[name] = zmq:open(kind, address)
+    local open, socket = pcall(zmq.open, zmq, kind, address)
+    if not open then return nil, ("%s: %s"):format(path, (tostring(socket):gsub("^[^ ]*:%d+: ", ""))) end
+    self.sockets[name] = socket
   end
   self:publish("status", { execution_state = "starting" })
   self:world_of_one()

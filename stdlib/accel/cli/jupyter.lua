@@ -22,7 +22,9 @@ local function install(...)
     { "display-name", "string", "accel (Lua)", "TEXT", "its name in menus" },
   }, 0, 0, ...)
   if o.user and o.prefix then return command.refuse(who, "--user and --prefix exclude each other") end
-  if not o.name:find "^[%w._-]+$" then return command.refuse(who, "--name %s: expected letters, digits, '.', '_' and '-'", o.name) end
+  if not o.name:find "^[%w._-]+$" or not o.name:find "%w" then
+    return command.refuse(who, "--name %s: expected letters, digits, '.', '_' and '-'", o.name)
+  end
   local root = o.prefix and o.prefix .. "/share/jupyter" or user_folder()
   if not root then return command.refuse(who, "there is no home folder; set HOME, or use --prefix DIR") end
   local ok, why = pcall(accel.console.zmq)

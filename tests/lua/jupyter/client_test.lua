@@ -31,6 +31,8 @@ done, text = command(("'%s' jupyter install --user --prefix '%s/p'"):format(exe,
 assert(not done and text:find "exclude each other", text)
 done, text = command(("'%s' jupyter install --name 'a b'"):format(exe))
 assert(not done and text:find "expected letters", text)
+done, text = command(("'%s' jupyter install --prefix '%s/p' --name .."):format(exe, tmp))
+assert(not done and text:find "expected letters", text)
 
 done, text = command(("JUPYTER_PATH='%s/p/share/jupyter' JUPYTER_RUNTIME_DIR='%s/r' python3 '%s/tests/lua/jupyter/client.py' "
   .. "'%s/examples/notebook.ipynb' '%s/cells.json'"):format(tmp, tmp, src, src, tmp))

@@ -247,4 +247,8 @@ connection.signature_scheme = "hmac-md5"
 refused(accel.json.encode(connection), "signature_scheme is hmac-md5; expected hmac-sha256")
 connection.signature_scheme, connection.transport = "hmac-sha256", "udp"
 refused(accel.json.encode(connection), "transport is udp")
+connection.transport, connection.ip = "ipc", "nowhere/k"
+refused(accel.json.encode(connection), "jupyter kernel: bad.json: ZeroMQ: cannot listen at ipc://nowhere/k-")
+connection.key = ""
+refused(accel.json.encode(connection), "bad.json has no key: messages are not signed")
 print "a kernel of notebooks: right"
