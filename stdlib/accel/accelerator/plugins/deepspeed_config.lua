@@ -1,6 +1,7 @@
 --- HfDeepSpeedConfig: DeepSpeed's own configuration, a table or a JSON file, and the replacement of its "auto" values. Used by
 --- DeepSpeedPlugin.
 local accel = require "accel"
+local base64 = require "accel.util.base64"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
@@ -23,21 +24,10 @@ local function copy(value)
   return out
 end
 
-local DIGITS <const> = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-
---- Decodes URL-safe base64. nil for other text.
-local function base64(text)
-  local plain = text:gsub("%+", "-"):gsub("/", "_"):gsub("=+$", "")
-  if #plain == 0 or plain:find "[^%w_-]" then return nil end
-  local out, bits, n = {}, 0, 0
-  for c in plain:gmatch "." do
-    bits, n = (bits << 6 | DIGITS:find(c, 1, true) - 1) & 0xffffff, n + 6
-    if n >= 8 then
-      n = n - 8
-      out[#out + 1] = string.char(bits >> n & 0xff)
-    end
-  end
-  return table.concat(out)
+--- Decodes base 64, also in its form for addresses. nil for other text.
+local function from_base64(text)
+  local plain = text:gsub("%-", "+"):gsub("_", "/"):gsub("=+$", "")
+  return plain ~= "" and base64.decode(plain .. ("="):rep(-#plain % 4)) or nil
 end
 
 local function decoded(text)
@@ -52,7 +42,7 @@ local function from_text(text)
   value, message, code = read_json(text)
   if value then return value end
   if code ~= "not_found" then raise("DeepSpeed's configuration: %s", message) end
-  local bytes = base64(text)
+  local bytes = from_base64(text)
   value = bytes and decoded(bytes)
   if not value then
     local shown = #text > 80 and text:sub(1, 77) .. "..." or text
