@@ -234,6 +234,12 @@ function M.export(model, inputs, path, opts, ...)
       end
     end
     if call.live then
+      for key, v in next, twin and call.args or {} do -- of the batch, such as a division by its size; lists are shapes, see extents
+        local other = twin.call.args[key]
+        if math.type(v) and math.type(other) and v ~= other and v == v then
+          raise("onnx.export: '%s' takes %s of this batch and %s of another; export without dynamic_batch", call.op, v, other)
+        end
+      end
       if call.inplace then raise("onnx.export: '%s' changes a tensor in place, which ONNX cannot; write it as a new tensor", call.op) end
       for _, id in next, call.ids do
         for _, one in ipairs(type(id) == "table" and id or { id }) do names[one] = names[one] or names[aliases[one]] end
@@ -259,6 +265,13 @@ function M.export(model, inputs, path, opts, ...)
     local name = names[id] or g:constant(v.tensor)
     g:output(name, v.name)
     outputs[i] = v
+  end
+  local taken = {}
+  for _, list in ipairs { given, outputs } do
+    for _, v in ipairs(list) do
+      if taken[v.name] then raise("onnx.export: two inputs or outputs have the name '%s'; give others in input_names or output_names", v.name) end
+      taken[v.name] = true
+    end
   end
   local inputs_of = described(given, twins and leaves(longer(arguments, batch), "input"))
   return accel.write_file(path, g:file(inputs_of, described(outputs, twin_results and leaves(twin_results, "output"))))

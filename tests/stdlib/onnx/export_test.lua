@@ -98,6 +98,8 @@ refused("the op 'sort' has no mapping to ONNX's opset 20", function(_, v) return
 refused("the model returns no tensor", function() return 3 end)
 refused("another batch makes other calls", function(_, v) return #v > 2 and v * 2 or v + 1 + 1 end, { dynamic_batch = true })
 refused("reads constants that differ by row of the batch", function(_, v) return v + accel.arange(#v):unsqueeze(2) end, { dynamic_batch = true })
+refused("'div' takes 2 of this batch and 3 of another", function(_, v) return v:sum() / #v end, { dynamic_batch = true })
+refused("two inputs or outputs have the name 'a'", function(_, v) return v * 2 end, { input_names = { "a" }, output_names = { "a" } })
 refused("input_names has 2 names for 1 tensors", function(_, v) return v end, { input_names = { "a", "b" } })
 says("call model:eval() first", export, nn.Linear(2, 2):train(), x, path)
 says("inputs has no tensor", export, nn.Linear(2, 2):eval(), {}, path)
