@@ -106,5 +106,39 @@ for job = 1, jobs do
   gone = gone + #victims
   if accel.clock() - killed > 30 then fail "it took too long" end
 end
+-- Loaders one after the other, each left by break. An update whose batches come from two of them, or an optimizer that was not prepared, is
+-- refused before a rank is lost.
+local function pair(form)
+  local f <close> = assert(io.open(tmp .. ".lua", "w"))
+  f:write(([[
+local accel, form = require "accel", "%s"
+local nn, data = accel.nn, accel.data
+local accelerator = accel.Accelerator { micro_batches = 4, kwargs_handlers = { accel.DistributedDataParallelKwargs { deterministic = "world" } } }
+local set = data.TensorDataset(accel.ones(32, 2))
+local model = nn.Linear(2, 1)
+local sgd = accel.optim.SGD(model:parameters(), { lr = 0.1 })
+local model, one, two = accelerator:prepare(model, data.DataLoader(set, { batch_size = 2 }), data.DataLoader(set, { batch_size = 2 }))
+if form ~= "raw" then sgd = accelerator:prepare(sgd) end
+for k, loader in ipairs { one, two } do
+  local more = form == "both" and two()
+  for batch in loader() do
+    if more then batch = more() end
+    if k == 2 and accelerator.process_index == 1 then os.execute "kill -9 $PPID" end
+    accelerator:backward(model(batch[1]):mean())
+    sgd:step()
+    sgd:zero_grad()
+    if accelerator.step == 2 * k then break end
+  end
+end
+print("updates", accelerator.step, accelerator.num_processes)]]):format(form))
+  f:close()
+  local p <close> = assert(io.popen(("timeout -s KILL 60 '%s' --num-threads 1 --num-machines 1:1 --nproc-per-node 2 '%s.lua' 2>&1 </dev/null"):format(
+    accel.process.program(), tmp)))
+  return p:read "a"
+end
+for form, want in pairs { after = "updates\t4\t1\n", both = "all batches of an update from one loader", raw = "needs the optimizer that prepare returns" } do
+  local text = pair(form)
+  assert(text:find(want, 1, true), text)
+end
 os.execute(("rm -rf '%s'*"):format(tmp))
 print(("ok: %d jobs, %d ranks killed, %d changes seen, %d micro-batches redone, %d epochs"):format(jobs, gone, lost, redone, EPOCHS))

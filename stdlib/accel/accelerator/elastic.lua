@@ -22,6 +22,9 @@ local REFUSED <const> = {
   fsdp_plugin = "FSDP", deepspeed_plugin = "DeepSpeed", megatron_lm_plugin = "Megatron-LM", parallelism_config = "a mesh of ranks",
 }
 
+local ONE_LOADER <const> = "DataLoader: an elastic job takes all batches of an update from one loader; join the data sets in one, or start it"
+  .. " with --num-processes"
+
 --- For the Accelerator's constructor. nil if the job is not elastic.
 ---@param accelerator accel.Accelerator
 ---@return accel.accelerator.Elastic?
@@ -130,7 +133,10 @@ end
 --- Before a prepared loader hands out a batch.
 ---@param loader accel.accelerator.DataLoader
 function Elastic:before_batch(loader)
-  if self.loader ~= loader then return end
+  if self.loader ~= loader then
+    if not self.loader or not self:leads(loader) then return end
+    if self.transaction.state == "void" then raise(ONE_LOADER) end -- its batches of the update that begins again would be lost
+  end
   local accelerator = self.accelerator[1]
   for _, model in ipairs(models(self)) do
     local reducer = rawget(model, "reducer")
@@ -154,6 +160,7 @@ function Elastic:handed_out(loader, place)
   if not loader.source:cuts() then return end
   local accelerator, at = self.accelerator[1], (place - 1) % self.share + 1
   local loop = accelerator.gradient_state
+  if at ~= 1 and self.transaction.state == "open" and self.loader ~= loader then raise(ONE_LOADER) end
   if at == 1 and self.transaction.state == "open" then -- the loop was left inside an update
     drop(self)
     for _, model in ipairs(models(self)) do model.reducer:resume_updates() end
@@ -186,6 +193,9 @@ function Elastic:backward(fn, loss, opts)
   if recording.running then raise "backward: an elastic job cannot replay recorded steps; leave out accel.graph" end
   if accelerator._prepared:active_join() then
     raise "join_uneven_inputs: an elastic job has updates of micro_batches, which ranks always share; leave it out"
+  end
+  if #accelerator._prepared.optimizers == 0 then
+    raise "backward: an elastic job steps when its ranks have voted, so it needs the optimizer that prepare returns; give it to prepare"
   end
   if not transaction:begin(accelerator.step) then return end
   self.loader = loader
