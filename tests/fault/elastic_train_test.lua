@@ -136,7 +136,9 @@ print("updates", accelerator.step, accelerator.num_processes)]]):format(form))
     accel.process.program(), tmp)))
   return p:read "a"
 end
-for form, want in pairs { after = "updates\t4\t1\n", both = "all batches of an update from one loader", raw = "needs the optimizer that prepare returns" } do
+for form, want in pairs {
+  after = "updates\t4\t1\n", both = "all batches of an update from one loader", raw = "needs the optimizer that prepare returns",
+} do
   local text = pair(form)
   assert(text:find(want, 1, true), text)
 end
