@@ -4,7 +4,7 @@
 set -eu
 cd "$(dirname "$0")/../.."
 command -v codespell > /dev/null || { echo "skipped: codespell is not installed (Debian and Ubuntu: codespell)"; exit 77; }
-git rev-parse > /dev/null 2>&1 || { echo "skipped: this is no checkout of git"; exit 77; }
+git rev-parse > /dev/null 2>&1 || { echo "skipped: not in a checkout of git"; exit 77; }
 # dout: gradient of an output; nd: dimensions; te: Transformer Engine; fro: Frobenius; paeth: a filter of PNG; statics: in C; fo: printf.
 # The rest are misspelt words of which help and errors show what was meant.
 names="dout,nd,te,fro,paeth,statics,fo,upto,falsy,linaer,seperator,activ"

@@ -76,7 +76,11 @@ function M.check(state, dataset)
   local saved = state.data
   if saved == nil then return end -- of a stream that is not known, or of an older version
   local own = M.of(dataset)
-  if own == nil or own == saved then return end
+  if own == saved then return end
+  if own == nil then
+    raise("DataLoader: the state is from a pass over %s; the data set of this loader does not tell what it reads (a method fingerprint(), \z
+      which returns a text); give it the same data set, or set_epoch(%d) to begin the pass anew", tostring(saved), state.epoch)
+  end
   raise("DataLoader: the state is from a pass over other data: %s; this loader reads %s; give it the same files (names, sizes, order) \z
     and the same steps, or set_epoch(%d) to begin the pass anew", tostring(saved), own, state.epoch)
 end

@@ -153,4 +153,10 @@ do
   write(a, "1.jsonl", 9, 11) -- the same name with another size
   refused(stream(a .. "/*.jsonl"), state_of(stream(b .. "/{0,1}.jsonl")))
   refused(data.ListDataset { 1, 2, 3, 4, 5, 6 }, state_of(data.ListDataset({ 1, 2, 3, 4, 5 }):map(function(x) return { id = x } end)))
+  do -- a stream of the script's own, which does not tell what it reads
+    local own = { iterate = function() return stream(b .. "/*.jsonl"):iterate() end }
+    local ok, err = pcall(function() loader(own):load_state_dict(state_of(stream(b .. "/{0,1}.jsonl"))) end)
+    assert(not ok and tostring(err):find("does not tell what it reads (a method fingerprint()", 1, true), tostring(err))
+    loader(own):load_state_dict(state_of(own)) -- neither state nor data set tells
+  end
 end
