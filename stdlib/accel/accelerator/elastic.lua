@@ -1,6 +1,6 @@
---- An elastic job (accel-run --num-machines 1:1): the training loop goes on when ranks are lost. Made by the Accelerator. Here
---- stand what an update changes and how the loop of a script that knows nothing of this is led: which batch ends an
---- update, which calls do nothing, what is dealt anew. The phases of an update are accel.elastic.transaction's.
+--- An elastic job (accel-run --num-machines 1:1): the training loop continues when ranks are lost. Made by the Accelerator.
+--- This file leads the loop of an unchanged script: it decides which batch ends an update, which calls do nothing, and
+--- which rank gets which micro-batches. accel.elastic.transaction has the phases of an update.
 local Transaction = require "accel.elastic.transaction"
 local accel = require "accel"
 local class = require "accel.util.class"
