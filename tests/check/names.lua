@@ -1,6 +1,6 @@
 -- Every name that README.md, CONTRIBUTING.md, SECURITY.md, the guides and the reference pages document exists: `accel.x.y`, ACCEL_*
--- variables, and options of accel-run in prose. Names marked "not in accel yet" do not exist (guides.lua checks files, commands and
--- options in shell lines).
+-- variables, and options of accel-run in prose. Names marked "not in accel yet" do not exist, and neither does what the README lists as
+-- missing (guides.lua checks files, commands and options in shell lines).
 --   accel-run tests/check/names.lua     ACCEL_TEST_SRC, ACCEL_TEST_BUILD as for every test
 local accel = require "accel"
 local source, build = os.getenv "ACCEL_TEST_SRC" or ".", os.getenv "ACCEL_TEST_BUILD" or "build/dev"
@@ -106,6 +106,29 @@ for name in output_of(("find '%s/share/doc/accel/reference' '%s/reference' -name
     if option and option ~= "torch_tp_plugin" then fail("%s: '%s' is marked as missing; add a probe to tests/check/names.lua", name, option) end
   end
 end
+
+-- ---- the README's column "missing" ----
+-- What would exist if accel had it. false: nothing that a script could ask. A cell that is not here has to be added.
+local MISSING <const> = {
+  macOS = false, Windows = false, ROCm = false, ["sparse tensors"] = "accel.sparse_coo_tensor", ["named dims"] = "accel.Tensor:refine_names",
+  ["1-bit optimizers"] = "accel.optim.OnebitAdam", ["NCCL's symmetric windows"] = false, ["ONNX import"] = "accel.onnx.load",
+  ["sharded jobs that outlive their ranks"] = false,
+}
+for cell in read(source .. "/README.md"):match("| area | works | missing |.-\n\n"):gmatch "|%s*([^|\n]-)%s*|\n" do
+  if cell ~= "missing" and not cell:find "^%-" then
+    for name in cell:gmatch "[^,]+" do
+      name = name:match "^%s*(.-)%s*$"
+      n_absent = n_absent + 1
+      local probe = MISSING[name]
+      if probe == nil then fail("README.md: '%s' is marked as missing; add a probe to tests/check/names.lua", name) end
+      if probe and exists(probe) then fail("README.md: '%s' is marked as missing, and %s exists", name, probe) end
+    end
+  end
+end
+
+local n_examples = select(2, output_of(("ls '%s/examples'"):format(source)):gsub("%f[%w]%d%d_[%w_]+%.lua\n", ""))
+local said = read(source .. "/README.md"):match "`examples/` has (%d+) numbered scripts"
+if tonumber(said) ~= n_examples then fail("README.md: says %s numbered scripts, examples/ has %d", said, n_examples) end
 
 print(("%d names, %d variables, %d options, %d missing names"):format(n_names, n_variables, n_options, n_absent))
 assert(n_names > 100 and n_variables > 20 and n_options > 20 and n_absent > 0, "too few names were found")
