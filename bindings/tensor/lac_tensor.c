@@ -10,6 +10,7 @@
 #include "bindings/core/key.h"
 #include "bindings/core/lac.h"
 #include "bindings/core/op.h"
+#include "bindings/tensor/unknown.h"
 
 enum {
   F_SHAPE = 1,
@@ -234,33 +235,6 @@ static int push_field(lua_State *L, lac_state *S, ac_tensor *t, int id) {
   return 1;
 }
 
-/* What to use in the place of a name that PyTorch's tensors have, from the training library's one
- * table of them; NULL: not in it. */
-static const char *instead_of(lua_State *L, const char *key) {
-  lua_getglobal(L, "require");
-  lua_pushstring(L, "accel.util.absent");
-  if (lua_pcall(L, 1, 1, 0) != LUA_OK || lua_getfield(L, -1, "instead_of") != LUA_TFUNCTION)
-    return NULL;
-  lua_pushstring(L, "Tensor");
-  lua_pushstring(L, key);
-  return lua_pcall(L, 2, 1, 0) == LUA_OK ? lua_tostring(L, -1) : NULL;
-}
-
-static int unknown_field(lua_State *L, lac_state *S, const char *key) {
-  const char *use = instead_of(L, key);
-  if (use != NULL)
-    return lac_error(L, S, AC_INVALID, "a tensor has no field or method '%s'; %s", key, use);
-  enum { MOST = 2048 };
-  const char **names = lua_newuserdatauv(L, MOST * sizeof *names, 0);
-  int n = lac_op_methods(S, names, MOST);
-  for (lua_pushnil(L); lua_next(L, lua_upvalueindex(3)); lua_pop(L, 1))
-    if (n < MOST && lua_type(L, -2) == LUA_TSTRING) names[n++] = lua_tostring(L, -2);
-  const char *near = ac_nearest(key, names, n);
-  return lac_error(L, S, AC_INVALID, "a tensor has no field or method '%s'%s%s%s", key,
-                   near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-                   near != NULL ? "'?" : "");
-}
-
 static int tensor_index(lua_State *L) {
   lac_state *S = lua_touserdata(L, LAC_STATE);
   int type = lua_type(L, 2);
@@ -272,7 +246,7 @@ static int tensor_index(lua_State *L) {
     if (found != LUA_TNIL) return 1;
     lua_pushvalue(L, 2); /* names that are looked up on first use */
     if (lua_gettable(L, lua_upvalueindex(3)) != LUA_TNIL) return 1;
-    return unknown_field(L, S, lua_tostring(L, 2));
+    return lac_unknown_field(L, S, lua_tostring(L, 2));
   }
   return lac_index_get(L, lac_get(L));
 }
@@ -306,7 +280,7 @@ static int tensor_newindex(lua_State *L) {
   if (id != 0)
     return lac_error(L, S, AC_INVALID, "field '%s' of a tensor cannot be assigned",
                      lua_tostring(L, 2));
-  return unknown_field(L, S, lua_tostring(L, 2));
+  return lac_unknown_field(L, S, lua_tostring(L, 2));
 }
 
 /* ---- geometry ---- */

@@ -80,8 +80,9 @@ end
 Sequential.__len = rawlen
 
 function Sequential:forward(...)
+  local order = self._order -- before rawlen: a tensor in self's place says so (model.forward(x))
   local n = rawlen(self)
-  if n == #self._order then
+  if n == #order then
     if n == 0 then return ... end
     local x = self[1](...)
     for i = 2, n do x = self[i](x) end
