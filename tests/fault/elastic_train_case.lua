@@ -30,7 +30,8 @@ while loader.iteration < EPOCHS do
   for batch in loader() do
     log:write(("%d %d %d %s\n"):format(accelerator.step + 1, accelerator.generation, loader.iteration, table.concat(batch[3]:tolist(), " ")))
     accelerator:accumulate(model, function()
-      local loss = (model(batch[1]) - batch[2]):pow(2):mean()
+      local noise = accel.randn_like(batch[1]) * (0.1 * math.random())
+      local loss = (model(batch[1] + noise) - batch[2]):pow(2):mean()
       accelerator:backward(loss)
       accelerator:clip_grad_norm_(model:parameters(), 0.5)
       adam:step()

@@ -16,6 +16,7 @@
 local Elastic = require "accel.accelerator.elastic"
 local GradientState = require "accel.accelerator.gradient_state"
 local Config = require "accel.accelerator.config"
+local MicroBatchRandom = require "accel.accelerator.micro_batch_random"
 local MicroSteps = require "accel.accelerator.micro_step"
 local Prepared = require "accel.accelerator.prepared"
 local Resume = require "accel.accelerator.resume"
@@ -125,6 +126,7 @@ function Accelerator:init(opts)
   self._checkpointing = { custom = {}, save_hooks = {}, load_hooks = {} }
   self._trackers = { entries = filter_trackers(resolved.log_with, self.logging_dir), running = {} }
   self._resume = Resume(self)
+  self.gradient_state.random = self.micro_batches and MicroBatchRandom(self.micro_batches) or nil
   self._elastic = Elastic.of(self)
   self.gradient_state.elastic = self._elastic
   checkpoint_folder.look(self)

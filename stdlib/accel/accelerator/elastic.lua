@@ -5,6 +5,7 @@ local Transaction = require "accel.elastic.transaction"
 local accel = require "accel"
 local class = require "accel.util.class"
 local data_place = require("accel.accelerator.parallelism").data_place
+local guard = require "accel.util.guard"
 local norms = require "accel.nn.batch_norm"
 local quota = require "accel.dist.quota"
 local raise = require "accel.util.raise"
@@ -109,7 +110,10 @@ function Elastic:regroup(change, again)
     raise "Accelerator: the main process was lost with its trackers' runs, which no other rank can continue yet; leave out log_with"
   end
   state.refresh()
-  if again then drop(self) end
+  if again then
+    drop(self)
+    accelerator.gradient_state.random.again = true
+  end
   self.first, self.share = quota.of(accelerator.micro_batches, accelerator.num_processes, accelerator.process_index)
   accelerator.gradient_state.plugin.num_steps = self.share
   for _, model in ipairs(models(self)) do
@@ -143,6 +147,8 @@ function Elastic:before_batch(loader)
     if reducer and reducer.void then reducer:resume_updates() end
   end
   self.transaction:between(accelerator.gradient_state.sync_gradients, function(change)
+    local random = accel.get_rng_state()
+    local _ <close> = guard(function() accel.set_rng_state(random) end) -- an undisturbed run has no such calls
     for _, fn in ipairs(self.callbacks) do
       fn {
         generation = change.generation, step = change.step, kind = "lost", reason = change.reason, lost = change.lost, joined = {},

@@ -81,6 +81,15 @@ local function shard_of(self)
   return self.shard
 end
 
+--- The number in its update, from 1, of this rank's batch `place` of a pass that is cut into updates, and whether it is the rank's first one
+--- there.
+---@param place integer from 1
+function Indexed:micro_batch(place)
+  local first, share = quota.of(self.micro_batches, self.ranks, self.rank)
+  local at = (place - 1) % share + 1
+  return first + at, at == 1
+end
+
 function Indexed:len(skipped, epoch, start)
   if by_updates(self) then return math.max(0, plan_of(self, epoch or 0, start).own - (skipped or 0)) end
   return math.max(0, shard_of(self):len(epoch, self.seed, start) - (skipped or 0))

@@ -378,6 +378,7 @@ local function new_pass(self, skip)
       self._epoch, self._position, self._skipped, self._start = self._epoch + 1, 0, 0, 0
     end
     gradient_state:_remove_dataloader(self, finished)
+    if gradient_state.random then gradient_state.random:leave() end
     stream.close(open)
   end
 
@@ -448,6 +449,8 @@ local function new_pass(self, skip)
     batch = device and move(self, batch) or to_default_device(batch)
     if rows then gradient_state:_describe(batch, rows) end
     accel.micro_batch(row0)
+    local random = gradient_state.random
+    if random and self.source:cuts() then random:enter(self.source:micro_batch(self._position)) end
     if elastic then elastic:handed_out(self, self._position) end
     if span then spans.finish(span) end
     return batch

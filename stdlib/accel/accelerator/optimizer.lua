@@ -93,6 +93,8 @@ end
 function AcceleratedOptimizer:step(closure, ...)
   check.surplus("AcceleratedOptimizer:step", ...)
   if not self.gradient_state.sync_gradients then return nil end
+  local random = self.gradient_state.random
+  if random then random:leave() end
   check_groups(self)
   if self.accelerator._checkpointing.entering then checkpoint_folder.enter(self.accelerator, "optimizer:step()") end
   local engine = rawget(self.accelerator, "_deepspeed")
@@ -148,7 +150,10 @@ function AcceleratedOptimizer:step(closure, ...)
 end
 
 --- For recorded steps (accel.graph): counts n steps that did not pass through step().
-function AcceleratedOptimizer:_count_steps(n) self._counts:replayed(n) end
+function AcceleratedOptimizer:_count_steps(n)
+  if self.gradient_state.random then self.gradient_state.random:leave(true) end
+  self._counts:replayed(n)
+end
 
 --- Drops the gradients, unless they still accumulate.
 function AcceleratedOptimizer:zero_grad(...)

@@ -106,6 +106,7 @@ local function backward(self, loss, opts)
   if finished then watched(finished, run) else run() end
   if self._parallel then self._parallel:reduce_experts() end
   update:add(weight)
+  if self.gradient_state.random and self.gradient_state.sync_gradients then self.gradient_state.random:leave() end
   if update.joined and self.gradient_state.sync_gradients then update:settle() end
   self._resume:trains()
   local deepspeed = rawget(self, "_deepspeed")

@@ -96,14 +96,20 @@ function Transaction:run(fn, ...)
   return false
 end
 
---- The losses of all ranks' micro-batches: their places are apart, so that sums have one term each.
+--- The losses of all ranks' micro-batches: their places are apart, so that sums have one term each. Also compares the ranks' seeds, since a
+--- micro-batch may move to another rank.
 local function exchange(self)
-  local m, list = self.micro_batches, {}
+  local m, list, seed = self.micro_batches, {}, accel.get_rng_state().seed
   for i = 1, m do list[i], list[m + i] = self.losses[i] or 0.0, self.weights[i] or 0.0 end
+  list[2 * m + 1], list[2 * m + 2] = (seed & 0xffffffff) + 0.0, (seed >> 32) + 0.0
   local _ <close> = accel.no_grad()
   local t = accel.tensor(list, { dtype = "f64", device = "cpu" })
   dist.all_reduce(t)
-  local all = t:tolist()
+  local all, size = t:tolist(), dist.get_world_size()
+  if all[2 * m + 1] ~= size * list[2 * m + 1] or all[2 * m + 2] ~= size * list[2 * m + 2] then
+    raise("optimizer:step(): the seed of rank %d differs from another rank's, and an elastic job needs one seed, since a rank may take over"
+      .. " the micro-batches of another; leave out device_specific in set_seed, or seed all ranks alike", dist.get_rank())
+  end
   return tree.sum(table.move(all, 1, m, 1, {})) / tree.sum(table.move(all, m + 1, 2 * m, 1, {}))
 end
 

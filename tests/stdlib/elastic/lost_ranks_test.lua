@@ -1,6 +1,7 @@
 -- A rank is lost at each collective of two updates in turn, before and after it, and a second one later: an unchanged training loop leaves
 -- losses, weights and running statistics with the bits of one undisturbed rank, and the updates that count consume every sample once. With
--- accumulate and without, with dropout, batch norm, clipping, weights, a schedule, and workers that read ahead. Ranks are lost by a double
+-- accumulate and without, with dropout, batch norm, clipping, weights, a schedule, random numbers of the loop (for a micro-batch, for the
+-- averaged gradients, between two updates), and workers that read ahead. Ranks are lost by a double
 -- (support/lost_ranks.lua). fault/elastic_train_test.lua kills processes.
 -- tier: sampled
 --   accel-run tests/stdlib/elastic/lost_ranks_test.lua
@@ -66,19 +67,25 @@ local function train(double)
   local loader = accel.data.DataLoader(data(), { batch_size = ROWS, shuffle = true, seed = 9, num_workers = form == "workers" and 2 or 0 })
   model, adam, schedule, loader = accelerator:prepare(model, adam, schedule, loader)
   local losses, consumed, changes = {}, {}, 0 -- by update; by epoch and position
-  local pending, by_row = {}, {}
+  local pending, by_row, drawn = {}, {}, {}
   accelerator:on_membership_change(function(change)
     changes = changes + 1
     assert(change.kind == "lost" and change.num_processes == accelerator.num_processes and change.process_index == accelerator.process_index)
   end)
   local function micro_batch(batch)
-    local loss = (model(batch[1]) - batch[2]):pow(2):mean()
+    local noise = accel.randn_like(batch[1]) * (0.1 * math.random())
+    local loss = (model(batch[1] + noise) - batch[2]):pow(2):mean()
     if not double then by_row[#by_row + 1] = loss:item() end
     if form == "weights" then accelerator:backward(loss * ROWS, { weight = ROWS }) else accelerator:backward(loss) end
+    if accelerator.sync_gradients then
+      local bias = accelerator:unwrap_model(model):get_submodule "0".bias
+      bias.grad:add_(accel.randn_like(bias.grad) * 0.01)
+    end
     accelerator:clip_grad_norm_(model:parameters(), 0.5)
     adam:step()
     schedule:step()
     adam:zero_grad()
+    if accelerator.sync_gradients then drawn[accelerator.step] = math.random(1 << 30) + accel.randint(1 << 30, { 1 }):item() end
   end
   local updates = 0
   local function look()
@@ -124,8 +131,10 @@ local function train(double)
   local said = {}
   for u = 1, updates do said[u] = ("%a"):format(losses[u]) end
   assert(updates == 2 * UPDATES, updates)
-  return { hash = ("%016x:%s:%g"):format(weights, table.concat(said, ","), schedule:get_last_lr()[1]), consumed = consumed, changes = changes,
-    total = double and double.total }
+  return {
+    hash = ("%016x:%s:%g:%s"):format(weights, table.concat(said, ","), schedule:get_last_lr()[1], table.concat(drawn, ",")),
+    consumed = consumed, changes = changes, total = double and double.total,
+  }
 end
 
 if want == "reference" then
