@@ -30,7 +30,7 @@ static bool learn(ac_world *w) {
   text[sizeof text - 1] = 0;
   const ac_status code = v->code > 0 && v->code <= AC_STATUS_LAST ? (ac_status)v->code : AC_PEER;
   const bool known = strncmp(text, "stopped: ", 9) == 0; /* by the other machine's ranks */
-  const int rank = w->reseated && v->rank >= 0 ? aci_global_of(w, v->rank) : v->rank;
+  const int rank = v->rank >= 0 ? aci_rank_of_start(w, v->rank) : v->rank;
   if (keep(w, code, rank, known ? "" : "stopped: ", text) && w->backend != NULL &&
       w->backend->abort != NULL)
     w->backend->abort(w, code, rank, text);
@@ -40,7 +40,7 @@ static bool learn(ac_world *w) {
 void aci_abort(ac_world *w, ac_status code, int rank, const char *text) {
   if (atomic_load_explicit(&w->aborted, memory_order_acquire) != NOT_YET) return;
   aci_head *h = w->segment.head;
-  const int start = w->reseated && rank >= 0 ? aci_seat_of(w, rank) : rank;
+  const int start = rank >= 0 && rank < w->place.size ? aci_start_of(w, rank) : rank;
   if (h != NULL && !aci_abort_segment(h, code, start, text)) {
     /* another rank was first: its cause is everyone's, once it has been written */
     for (int i = 0; i < 1000; i++) {

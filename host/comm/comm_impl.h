@@ -16,7 +16,8 @@
  *                  deadlock.c: rings of waits
  *   late.c         ranks that are later than the others
  *   abort.c        why the job ends, kept once per rank
- *   generation.c   an elastic job after the loss of ranks: the same handles with fewer members
+ *   generation.c   an elastic job after the loss of ranks: the same handles with fewer members.
+ *                  tcp/generation.c: the same for its links
  *   reduce.[ch]    the arithmetic of reductions, one for all backends
  *   prompt.c       a barrier for the prompt of a REPL, and beginning anew after an abort
  *   solo/          a world of one: collectives are copies
@@ -179,22 +180,25 @@ struct ac_world {
   /* of an elastic job (generation.c) */
   uint32_t round; /* the one that it knows. Another in the segment: ranks were lost since */
   uint64_t generation;
-  /* Ranks have other numbers than at the start: seat[r] is the local rank that rank r was then. It
-   * stays the index of its page, heap, slots and mailboxes */
+  /* Ranks have other numbers than at the start: seat[r] is the number that rank r had then. From the
+   * first of its machine on it stays the index of its page, heap, slots and mailboxes */
   bool reseated;
   uint8_t seat[ACI_MAX_LOCAL];
+  int first; /* number at the start of the first rank of this machine */
 };
+
+/* Number at the start of a world rank. */
+static inline int aci_start_of(const ac_world *w, int rank) {
+  return w->reseated ? w->seat[rank] : rank;
+}
 
 /* Local rank, at the start, of a world rank. -1: it is on another machine. */
 static inline int aci_seat_of(const ac_world *w, int rank) {
-  if (w->reseated) return w->seat[rank];
-  const int i = rank - (w->place.rank - w->place.local_rank);
+  const int i = aci_start_of(w, rank) - w->first;
   return i >= 0 && i < w->place.local_size ? i : -1;
 }
 /* The number of this rank at the start, as in names of files. */
-static inline int aci_start_rank(const ac_world *w) {
-  return w->reseated ? w->place.local_rank : w->place.rank;
-}
+static inline int aci_start_rank(const ac_world *w) { return w->first + w->place.local_rank; }
 
 struct ac_group {
   ac_world *world;

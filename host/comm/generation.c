@@ -49,36 +49,37 @@ static ac_status wait_formed(ac_world *w, uint32_t round, int64_t began, ac_err 
   }
 }
 
-/* Leaves out the members that are lost and gives the others their new numbers. to: by seat. */
+/* Leaves out the members that are lost and gives the others their new numbers. to: by number at the
+ * start. */
 static void renumber(ac_group *g, const int *to) {
   const ac_world *w = g->world;
   int n = 0;
   g->rank = -1;
   for (int i = 0; i < g->size; i++) {
-    const int seat = aci_seat_of(w, g->ranks[i]);
-    if (to[seat] < 0) continue;
-    if (seat == w->place.local_rank) g->rank = n;
-    g->ranks[n++] = to[seat];
+    const int start = aci_start_of(w, g->ranks[i]);
+    if (to[start] < 0) continue;
+    if (start == aci_start_rank(w)) g->rank = n;
+    g->ranks[n++] = to[start];
   }
   g->size = n;
   g->seq = 0;
 }
 
-static ac_status adopt(ac_world *w, const aci_members *m, ac_membership *out, ac_err *e) {
+/* before: the members of the generation that this rank left, by their numbers at the start. */
+static ac_status adopt(ac_world *w, const aci_members *m, const uint8_t *before, ac_membership *out,
+                       ac_err *e) {
   int to[ACI_MAX_LOCAL];
   for (int i = 0; i < ACI_MAX_LOCAL; i++) to[i] = -1;
   for (int r = 0; r < m->n; r++) to[m->seat[r]] = r;
-  out->rank_before = w->place.rank;
-  out->size_before = w->place.size;
   out->n_lost = 0;
-  for (int r = 0; r < w->place.size; r++)
-    if (to[aci_seat_of(w, r)] < 0) out->lost[out->n_lost++] = r;
+  for (int r = 0; r < out->size_before; r++)
+    if (to[before[r]] < 0) out->lost[out->n_lost++] = r;
   /* by the numbers of before, which the lines below replace */
   renumber(w->all, to);
   for (ac_group *g = w->groups; g != NULL; g = g->next) renumber(g, to);
   memcpy(w->seat, m->seat, sizeof w->seat);
   w->reseated = true;
-  w->place.rank = out->rank = to[w->place.local_rank];
+  w->place.rank = out->rank = to[aci_start_rank(w)];
   w->place.size = out->size = m->n;
   w->generation = out->generation = m->number;
   w->next_group = m->next_group;
@@ -102,21 +103,24 @@ ac_status ac_world_recover(ac_world *w, ac_membership *out, ac_err *e) {
                    (unsigned long long)w->generation);
   const aci_members *m = &w->segment.head->members;
   const int64_t began = aci_now_ns();
+  uint8_t before[ACI_MAX_LOCAL];
   aci_queue_drain(w->queue); /* its works end with MEMBERSHIP */
   aci_wait_over(w);
+  out->rank_before = w->place.rank;
+  out->size_before = w->place.size;
+  for (int r = 0; r < w->place.size; r++) before[r] = (uint8_t)aci_start_of(w, r);
   for (;; round = newest_round(w)) {
     w->page->next_group = w->next_group;
     w->page->holds_foreign = aci_heap_holds_foreign(w);
     atomic_store_explicit(&w->page->reported, round, memory_order_release);
     AC_TRY(wait_formed(w, round, began, e));
     /* it stays as it is until this rank reports again */
-    if (atomic_load_explicit(&m->formed, memory_order_acquire) == round) break;
-  }
-  const ac_status st = adopt(w, m, out, e);
-  if (st != AC_OK) { /* the others would wait for it */
-    aci_abort(w, st, w->place.rank, e != NULL ? e->msg : "a rank cannot continue");
+    if (atomic_load_explicit(&m->formed, memory_order_acquire) != round) continue;
+    w->round = round;
+    const ac_status st = adopt(w, m, before, out, e);
+    if (st == AC_MEMBERSHIP) continue; /* a further loss while the links were made anew */
+    if (st != AC_OK)                   /* the others would wait for it */
+      aci_abort(w, st, w->place.rank, e != NULL ? e->msg : "a rank cannot continue");
     return st;
   }
-  w->round = round;
-  return AC_OK;
 }

@@ -102,7 +102,7 @@ static bool is_remote(const ac_world *w, const ac_group *g, const ac_coll *c) {
   const bool message = c->kind == AC_COLL_SEND || c->kind == AC_COLL_RECV;
   const int first = message ? w->place.rank : g->ranks[0],
             last = g->ranks[message ? c->root : g->size - 1];
-  return first / local != last / local;
+  return aci_start_of(w, first) / local != aci_start_of(w, last) / local;
 }
 
 ac_comm_record *aci_record_begin(ac_world *w, const ac_group *g, const ac_coll *c, uint32_t seq,

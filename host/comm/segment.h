@@ -120,7 +120,7 @@ typedef struct aci_members {
   uint64_t committed;                   /* last update that counts. 0: unknown or none */
   uint32_t next_group;
   int32_t n;
-  uint8_t seat[ACI_MAX_LOCAL]; /* of rank i: its number at the start */
+  uint8_t seat[ACI_MAX_LOCAL]; /* of rank i: its number at the start, over all machines */
   double seconds;              /* since the first loss */
   char reason[512];
 } aci_members;

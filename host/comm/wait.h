@@ -24,12 +24,15 @@ static inline void aci_bit_clear(uint32_t *set, int i) { set[i / 32] &= ~(1u << 
 static inline int aci_local_of(const ac_group *g, int group_rank) {
   return aci_seat_of(g->world, g->ranks[group_rank]);
 }
-/* World rank of a local rank. Of a rank that was lost: its number at the start. */
-static inline int aci_global_of(const ac_world *w, int local_rank) {
+/* World rank of a number at the start. Of a rank that was lost: that number. */
+static inline int aci_rank_of_start(const ac_world *w, int start) {
   for (int r = 0; w->reseated && r < w->place.size; r++)
-    if (w->seat[r] == local_rank) return r;
-  if (w->reseated) return local_rank;
-  return w->place.rank - w->place.local_rank + local_rank;
+    if (w->seat[r] == start) return r;
+  return start;
+}
+/* The same of a local rank. */
+static inline int aci_global_of(const ac_world *w, int local_rank) {
+  return aci_rank_of_start(w, w->first + local_rank);
 }
 
 /* ---- wait.c ---- */

@@ -172,6 +172,7 @@ ac_status ac_world_open(ac_ctx *c, const ac_world_options *o, ac_world **out, ac
   } else {
     AC_GOTO(fail, st, aci_discover(&w->place, e));
   }
+  w->first = w->place.rank - w->place.local_rank;
   double timeout = o->timeout_s > 0 ? o->timeout_s : ac_params_float(ac_ctx_params(c), "TIMEOUT");
   ac_world_set_timeout(w, timeout);
   w->watch.late_ns = LATE_NS;
@@ -213,7 +214,8 @@ ac_status ac_world_open(ac_ctx *c, const ac_world_options *o, ac_world **out, ac
     goto fail;
   }
   if (ac_world_elastic(w) && w->backend->reform == NULL) {
-    st = AC_FAIL(e, UNSUPPORTED, "an elastic job needs the backend shm, got %s", w->backend->name);
+    st = AC_FAIL(e, UNSUPPORTED, "an elastic job needs the backend shm or tcp, got %s",
+                 w->backend->name);
     goto fail;
   }
   /* before joining: peers may address this rank's heap as soon as it has joined */
@@ -294,11 +296,17 @@ void ac_world_set_interrupt(ac_world *w, const volatile int64_t *at) { w->interr
 
 int ac_world_rank(const ac_world *w) { return w->place.rank; }
 int ac_world_size(const ac_world *w) { return w->place.size; }
+/* Ranks of this machine with a number below `end`. */
+static int count_local(const ac_world *w, int end) {
+  int n = 0;
+  for (int r = 0; r < end; r++) n += aci_seat_of(w, r) >= 0;
+  return n;
+}
 int ac_world_local_rank(const ac_world *w) {
-  return w->reseated ? w->place.rank : w->place.local_rank;
+  return w->reseated ? count_local(w, w->place.rank) : w->place.local_rank;
 }
 int ac_world_local_size(const ac_world *w) {
-  return w->reseated ? w->place.size : w->place.local_size;
+  return w->reseated ? count_local(w, w->place.size) : w->place.local_size;
 }
 int ac_world_machine(const ac_world *w) { return w->place.machine; }
 int ac_world_machines(const ac_world *w) { return w->place.machines; }

@@ -103,10 +103,11 @@ static ac_status check_elastic(const ac_launch_options *o, const ac_params *para
     return AC_FAIL(e, INVALID, "num_machines 1:1 needs --nproc-per-node, the ranks of the machine");
   if (o->front_argv != NULL)
     return AC_FAIL(e, INVALID, "num_machines 1:1: a prompt cannot lose ranks; use --num-processes");
-  if (strcmp(backend, "auto") != 0 && strcmp(backend, "shm") != 0)
-    return AC_FAIL(e, INVALID,
-                   "num_machines 1:1: backend %s cannot lose ranks; use --backend shm, or omit it",
-                   backend);
+  if (strcmp(backend, "auto") != 0 && strcmp(backend, "shm") != 0 && strcmp(backend, "tcp") != 0)
+    return AC_FAIL(
+        e, INVALID,
+        "num_machines 1:1: backend %s cannot lose ranks; use --backend shm or tcp, or omit it",
+        backend);
   return AC_OK;
 }
 

@@ -38,11 +38,11 @@ local function run(words)
 end
 
 --- One job. Returns what was late, for `timely`.
-local function shoot(ranks, plan, kills)
+local function shoot(backend, ranks, plan, kills)
   os.execute(("rm -rf '%s'; mkdir -p '%s'"):format(tmp, tmp))
-  local text, status = run(("--num-machines 1:1 --nproc-per-node %d '%s/tests/fault/elastic_kill_case.lua' '%s' %d %d '%s'")
-    :format(ranks, src, tmp, UPDATES, MICRO, plan))
-  local function fail(why) error(("%d ranks, plan %s: %s\n%s"):format(ranks, plan, why, text), 0) end
+  local text, status = run(("--backend %s --num-machines 1:1 --nproc-per-node %d '%s/tests/fault/elastic_kill_case.lua' '%s' %d %d '%s'")
+    :format(backend, ranks, src, tmp, UPDATES, MICRO, plan))
+  local function fail(why) error(("%s, %d ranks, plan %s: %s\n%s"):format(backend, ranks, plan, why, text), 0) end
   if status == 137 and text:find("3 losses at update", 1, true) and kills > 2 then return nil end
   if status ~= 0 then fail("exit status " .. status) end
   local named, killed = {}, 0
@@ -97,14 +97,16 @@ end
 local total = 0
 for job = 1, jobs do
   local ranks = sample.full and 2 + below(5) or 4
-  local plan, kills = make_plan(ranks, sample.seed + job)
-  support.timely(function()
-    local late, killed = shoot(ranks, plan, kills)
-    total = total + (killed or 0)
-    return late
-  end)
+  for i, backend in ipairs { "shm", "tcp" } do
+    local plan, kills = make_plan(ranks, sample.seed + job + (i - 1) * #POINTS // 2)
+    support.timely(function()
+      local late, killed = shoot(backend, ranks, plan, kills)
+      total = total + (killed or 0)
+      return late
+    end)
+  end
 end
-print(("%d jobs, %d kills: every survivor did each of %d updates once"):format(jobs, total, UPDATES))
+print(("%d jobs on shm and tcp each, %d kills: every survivor did each of %d updates once"):format(jobs, total, UPDATES))
 
 -- The ends of a job: three losses at one update, nobody left, an error of the script, a script that does not handle a loss.
 local function write(text)

@@ -196,7 +196,13 @@ static bool take_control(aci_mesh *m, int rank, const aci_message *f, const void
       if (m->abort_reason.rank < -1 || m->abort_reason.rank >= m->size) m->abort_reason.rank = -1;
       m->has_abort = true;
       return true;
-    case ACI_MSG_RESET: p->reset = true; return f->bytes == 0;
+    case ACI_MSG_RESET:
+      p->reset = true;
+      if (f->total > p->generation) {
+        p->generation = f->total;
+        aci_peer_clear(p);
+      }
+      return f->bytes == 0;
     default: return false;
   }
 }

@@ -95,6 +95,7 @@ ac_status aci_mesh_new(ac_world *w, aci_mesh **out, ac_err *e) {
   for (int r = 0; r < m->size && m->peers != NULL; r++) {
     m->peers[r].fd = -1;
     m->peers[r].state = ACI_ABSENT;
+    m->peers[r].start = r;
   }
   ac_status st = fill_info(w, &m->own, e);
   if (st == AC_OK)
@@ -178,7 +179,7 @@ static bool is_delivered(const aci_mesh *m, int rank) {
 
 void aci_mesh_close(aci_mesh *m, const char *site) {
   if (m == NULL) return;
-  const bool aborted = aci_aborted(m->world, NULL) != AC_OK;
+  const bool aborted = ac_world_aborted(m->world, NULL);
   if (!aborted) aci_mesh_send_leave(m, site);
   const int64_t limit = aci_now_ns() + (aborted ? ABORT_MS : LEAVE_MS) * INT64_C(1000000);
   for (bool all = false; !all;) {

@@ -76,6 +76,11 @@ void aci_mesh_abort(aci_mesh *m, ac_status code, int rank, const char *text);
  * TIMEOUT. */
 ac_status aci_mesh_reset(aci_mesh *m, ac_err *e);
 
+/* generation.c: a generation of an elastic job begins. Nothing is under way on any of its ranks, and
+ * the world has its new members. Links to others are closed, the links to members are as new.
+ * MEMBERSHIP: a further rank was lost meanwhile. */
+ac_status aci_mesh_reform(aci_mesh *m, ac_err *e);
+
 /* Names of the machines on which there are other ranks than this one's: "a,b". */
 void aci_mesh_hosts(const aci_mesh *m, char *buf, size_t n);
 

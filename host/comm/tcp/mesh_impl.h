@@ -29,7 +29,9 @@ typedef enum aci_message_type {
   ACI_MSG_WAIT,
   ACI_MSG_LEAVE,
   ACI_MSG_ABORT,
-  ACI_MSG_RESET /* the sender's earlier data belongs to finished calls */
+  /* the sender's earlier data belongs to finished calls. total: the generation that it enters. 0: the
+   * prompt restarts */
+  ACI_MSG_RESET
 } aci_message_type;
 
 typedef struct aci_message {
@@ -108,6 +110,8 @@ typedef struct aci_peer {
   char last_site[ACI_SITE]; /* of its last DESC */
   aci_wait_body wait;       /* n 0: does not wait, as far as we know */
   bool reset;               /* its RESET has come, ours is still to follow up */
+  uint64_t generation;      /* of an elastic job: by its last RESET */
+  int start;                /* its number at the start */
   int unresponsive;         /* looks at the connection without an answer */
 } aci_peer;
 
@@ -168,6 +172,10 @@ void aci_peer_dies(aci_mesh *m, int rank, const char *why);
 void aci_text_clean(char *text, size_t n);
 void aci_descs_drop(aci_peer *p); /* frees the descriptors that wait to be compared */
 void aci_peer_fini(aci_peer *p);
+/* Receives that nobody waits for any more: their remaining data is read and dropped. */
+void aci_peer_give_up_receives(aci_peer *p);
+/* Forgets all that has come. No transfer is under way. */
+void aci_peer_clear(aci_peer *p);
 
 /* ---- progress.c (lock not held) ---- */
 /* Sends and receives without blocking. Waits at most wait_ms for something to do. */

@@ -90,11 +90,13 @@ static ac_status pass_on(aci_mesh *m, ac_err *e) {
 ac_status aci_mesh_check_end(aci_mesh *m, ac_err *e) {
   AC_TRY(aci_aborted(m->world, e));
   const int64_t now = aci_now_ns();
+  const bool elastic = ac_world_elastic(m->world);
   int dead = -1;
   char why[sizeof m->peers->why], site[ACI_SITE], name[80];
   pthread_mutex_lock(&m->lock);
   const bool has_abort = m->has_abort;
-  for (int r = 0; r < m->size && dead < 0; r++) {
+  /* of an elastic job the launcher reports the loss, or ends the job */
+  for (int r = 0; r < m->size && dead < 0 && !elastic; r++) {
     const aci_peer *p = &m->peers[r];
     /* who knows the cause may be about to say it */
     if (p->state != ACI_DEAD ||

@@ -1,7 +1,7 @@
 /* A mesh begins anew after an abort that all ranks have survived: nothing from before is waited for
  * or trusted. Every rank sends RESET on every link, and reads each up to the other's RESET. Data
  * before it belongs to finished calls. Nothing new is sent until the prompt, which directs all
- * ranks, has heard from all of them. Called by tcp.c and mpi/. */
+ * ranks, has heard from all of them. Called by tcp.c and mpi/. Elastic jobs: generation.c. */
 #include <stdlib.h>
 
 #include "comm/tcp/mesh_impl.h"
@@ -9,8 +9,7 @@
 
 enum { POLL_MS = 5 };
 
-/* Receives that nobody waits for any more: their remaining data is read and dropped. */
-static void give_up_receives(aci_peer *p) {
+void aci_peer_give_up_receives(aci_peer *p) {
   for (aci_transfer *t = p->incoming.first, *next; t != NULL; t = next) {
     next = t->next;
     if (t->move != NULL) t->move->impl = NULL;
@@ -24,7 +23,7 @@ static void give_up_receives(aci_peer *p) {
   }
 }
 
-static void clear(aci_peer *p) {
+void aci_peer_clear(aci_peer *p) {
   aci_list_drop(&p->posted);
   aci_list_drop(&p->incoming);
   aci_descs_drop(p);
@@ -55,7 +54,7 @@ ac_status aci_mesh_reset(aci_mesh *m, ac_err *e) {
   pthread_mutex_lock(&m->lock);
   for (int r = 0; r < m->size; r++) {
     if (r == m->rank) continue;
-    give_up_receives(&m->peers[r]);
+    aci_peer_give_up_receives(&m->peers[r]);
     aci_out_control(m, r, &(aci_message){.type = ACI_MSG_RESET}, NULL);
     aci_out_flush(m, r);
   }
@@ -74,7 +73,7 @@ ac_status aci_mesh_reset(aci_mesh *m, ac_err *e) {
   }
   pthread_mutex_lock(&m->lock);
   for (int r = 0; r < m->size; r++)
-    if (r != m->rank) clear(&m->peers[r]);
+    if (r != m->rank) aci_peer_clear(&m->peers[r]);
   m->abort_sent = m->has_abort = false;
   m->wait.n = 0;
   pthread_mutex_unlock(&m->lock);

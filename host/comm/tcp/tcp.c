@@ -90,6 +90,10 @@ static ac_status reset(ac_world *w, ac_err *e) {
   return w->impl != NULL ? aci_mesh_reset(w->impl, e) : AC_OK;
 }
 
+static ac_status reform(ac_world *w, ac_err *e) {
+  return w->impl != NULL ? aci_mesh_reform(w->impl, e) : AC_OK;
+}
+
 static void hosts(const ac_world *w, char *buf, size_t n) {
   if (w->impl != NULL) aci_mesh_hosts(w->impl, buf, n);
 }
@@ -102,5 +106,6 @@ const aci_backend aci_tcp_backend = {.struct_size = sizeof(aci_backend),
                                      .send_recv = send_recv,
                                      .abort = tell_abort,
                                      .reset = reset,
+                                     .reform = reform,
                                      .hosts = hosts,
                                      .bytes = aci_sim_bytes};

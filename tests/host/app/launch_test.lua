@@ -78,8 +78,7 @@ local wrong = {
   ["--num-machines 1:1"] = "1:1 needs --nproc-per-node", ["--num-machines 1:1 --num-processes 2"] = "give --nproc-per-node",
   ["--num-machines 1:2 --nproc-per-node 2"] = "num_machines 1:2: so far only the ranks of one machine",
   ["--num-machines 2:1 --nproc-per-node 2"] = "or MIN:MAX as in 1:1", ["--num-machines 1: --nproc-per-node 2"] = "or MIN:MAX",
-  ["--num-machines 1:1 --nproc-per-node 2 --backend tcp"] = "backend tcp cannot lose ranks; use --backend shm",
-  ["--num-machines 1:1 --nproc-per-node 2 --backend mpi"] = "backend mpi cannot lose ranks; use --backend shm",
+  ["--num-machines 1:1 --nproc-per-node 2 --backend mpi"] = "backend mpi cannot lose ranks; use --backend shm or tcp",
   ["--nproc-per-node 0"] = "'0' is not a number of ranks", ["--nproc-per-node 2 --num-processes 2"] = "give one of them",
   ["--np 2"] = "did you mean '--num-processes'", ["--master_addr=h"] = "did you mean '--main-process-ip'",
 }
