@@ -49,6 +49,20 @@ const char *lac_path_arg(lua_State *L, lac_state *S, const char *who) {
   return path;
 }
 
+uint64_t lac_limit_of(const lac_opts *o) {
+  const int64_t limit = lac_opt_int(o, "limit", 0);
+  if (limit < 0)
+    lac_argerror(o->L, o->S, AC_INVALID, NULL, 0, "limit", "must not be negative, got %lld",
+                 (long long)limit);
+  return (uint64_t)limit;
+}
+
+uint64_t lac_limit_opt(lua_State *L, lac_state *S, int idx) {
+  static const char *const options[] = {"limit", NULL};
+  const lac_opts o = lac_opts_open(L, S, idx, options);
+  return lac_limit_of(&o);
+}
+
 /* core.open_read(path) -> file, as io.open(path, "rb") of a regular file, or nil, message, number
  * of the error. Never waits. */
 static int open_read(lua_State *L) {

@@ -1,11 +1,13 @@
-/* Shards of samples: accel.file.core.open_tar(path), open_tfrecord(path), parse_example(bytes).
+/* Shards of samples: accel.file.core.open_tar(path [, {limit =}]), open_tfrecord(path [, {limit =}]),
+ * parse_example(bytes). limit: bytes of a member or record, 0 for aci_unpacked_limit's.
  *
  *   tar:next()      name, type ("file", "folder", "link", "symlink", "other"), size, the place of
  *                   the first byte. nil at the end
- *   tar:read([most])  the member's content
+ *   tar:read()      the member's content
  *   records:next()  a record. nil at the end
  *
  * A file that fails returns nil, message, code. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/crc32c.h"
@@ -20,31 +22,39 @@ enum { PIECE = 1 << 16 };
 
 /* ---- tar ---- */
 
+typedef struct archive {
+  aci_tar t;
+  uint64_t limit;
+} archive;
+
 static int open_tar(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *path = lac_path_arg(L, S, "open_tar");
-  aci_tar *t = lua_newuserdatauv(L, sizeof *t, 0);
-  *t = (aci_tar){0};
+  const uint64_t limit = lac_limit_opt(L, S, 2);
+  archive *a = lua_newuserdatauv(L, sizeof *a, 0);
+  *a = (archive){0};
   luaL_setmetatable(L, TAR);
   ac_err e;
-  return aci_tar_open(path, t, &e) == AC_OK ? 1 : lac_fail(L, &e);
+  if (aci_tar_open(path, &a->t, &e) != AC_OK) return lac_fail(L, &e);
+  a->limit = aci_unpacked_limit(limit, aci_content_size(a->t.content));
+  return 1;
 }
 
 static int close_tar(lua_State *L) {
-  aci_tar *t = luaL_checkudata(L, 1, TAR);
-  if (t->content != NULL) aci_tar_close(t);
+  archive *a = luaL_checkudata(L, 1, TAR);
+  if (a->t.content != NULL) aci_tar_close(&a->t);
   return 0;
 }
 
-static aci_tar *check_tar(lua_State *L) {
-  aci_tar *t = luaL_checkudata(L, 1, TAR);
-  if (t->content == NULL) lac_error(L, lac_get(L), AC_RELEASED, "the archive is closed");
-  return t;
+static archive *check_tar(lua_State *L) {
+  archive *a = luaL_checkudata(L, 1, TAR);
+  if (a->t.content == NULL) lac_error(L, lac_get(L), AC_RELEASED, "the archive is closed");
+  return a;
 }
 
 static int tar_next(lua_State *L) {
   static const char *const types[] = {"file", "folder", "link", "symlink", "other"};
-  aci_tar *t = check_tar(L);
+  aci_tar *t = &check_tar(L)->t;
   ac_err e;
   if (aci_tar_next(t, &e) != AC_OK) return lac_fail(L, &e);
   if (t->ended) {
@@ -59,14 +69,15 @@ static int tar_next(lua_State *L) {
 }
 
 static int tar_read(lua_State *L) {
-  lac_state *S = lac_get(L);
-  aci_tar *t = check_tar(L);
-  const int64_t most = lua_isnoneornil(L, 2) ? INT64_MAX : lac_check_int(L, S, 2, "most");
+  archive *a = check_tar(L);
+  aci_tar *t = &a->t;
   luaL_Buffer b;
   ac_err e;
-  if (t->left > (uint64_t)most) {
-    AC_FAIL(&e, PARSE, "%s: member %.200s has %llu bytes, more than the limit of %lld",
-            aci_content_path(t->content), t->name.s, (unsigned long long)t->left, (long long)most);
+  if (t->left > a->limit) {
+    char what[300];
+    snprintf(what, sizeof what, "member %.200s of %llu bytes", t->name.s,
+             (unsigned long long)t->left);
+    aci_over_limit(aci_content_path(t->content), what, a->limit, &e);
     return lac_fail(L, &e);
   }
   luaL_buffinit(L, &b);
@@ -83,16 +94,20 @@ static int tar_read(lua_State *L) {
 
 typedef struct tfrecord {
   aci_content *s;
+  uint64_t limit;
 } tfrecord;
 
 static int open_tfrecord(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *path = lac_path_arg(L, S, "open_tfrecord");
+  const uint64_t limit = lac_limit_opt(L, S, 2);
   tfrecord *r = lua_newuserdatauv(L, sizeof *r, 0);
   r->s = NULL;
   luaL_setmetatable(L, TFRECORD);
   ac_err e;
-  return aci_content_open(path, 0, &r->s, &e) == AC_OK ? 1 : lac_fail(L, &e);
+  if (aci_content_open(path, 0, &r->s, &e) != AC_OK) return lac_fail(L, &e);
+  r->limit = aci_unpacked_limit(limit, aci_content_size(r->s));
+  return 1;
 }
 
 static int close_tfrecord(lua_State *L) {
@@ -114,6 +129,13 @@ static int tfrecord_next(lua_State *L) {
   if (ended) {
     lua_pushnil(L);
     return 1;
+  }
+  if (left > r->limit) {
+    char what[100];
+    snprintf(what, sizeof what, "the record of %llu bytes at byte %llu", (unsigned long long)left,
+             (unsigned long long)aci_content_at(r->s));
+    aci_over_limit(aci_content_path(r->s), what, r->limit, &e);
+    return lac_fail(L, &e);
   }
   luaL_buffinit(L, &b);
   while (left > 0) {

@@ -16,16 +16,10 @@
 #define TABLE "accel.file.table"
 #define BATCH "accel.file.batch"
 
-static const char *const options[] = {"limit", NULL};
-
 static int open_table(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *path = lac_path_arg(L, S, "open_table");
-  lac_opts o = lac_opts_open(L, S, 2, options);
-  const int64_t limit = lac_opt_int(&o, "limit", 0);
-  if (limit < 0)
-    return lac_argerror(L, S, AC_INVALID, NULL, 0, "limit", "must not be negative, got %lld",
-                        (long long)limit);
+  const uint64_t limit = lac_limit_opt(L, S, 2);
   aci_table **t = lua_newuserdatauv(L, sizeof *t, 0);
   *t = NULL;
   luaL_setmetatable(L, TABLE);

@@ -111,12 +111,12 @@ case.plan = { base = PLAN, num_processes = "4", num_machines = "2", memory = "2G
 case.preprocess = { base = "--input a.txt --output-prefix o --tokenizer-model m", input = "a.jsonl", output_prefix = "q", tokenizer_model = "p",
   json_keys = { "title", base = "--input a.jsonl --output-prefix o --tokenizer-model m" }, split_sentences = true, keep_newlines =
   { true, base = "--input a.jsonl --output-prefix o --tokenizer-model m --split-sentences" }, append_eod = true }
-case["data ls"] = { base = "a.jsonl", count = true, json = true }
-case["data head"] = { base = "a.jsonl", rows = "1", columns = "title" }
-case["data stats"] = { base = "a.jsonl", rows = "1", columns = "title", json = true }
-case["data convert"] = { base = "a.jsonl o.jsonl", columns = "title", rows = "1" }
+case["data ls"] = { base = "a.jsonl", count = true, json = true, limit = { "1", base = "a.jsonl --count" } }
+case["data head"] = { base = "a.jsonl", rows = "1", columns = "title", limit = "1" }
+case["data stats"] = { base = "a.jsonl", rows = "1", columns = "title", json = true, limit = "1" }
+case["data convert"] = { base = "a.jsonl o.jsonl", columns = "title", rows = "1", limit = "1" }
 case["data tokenize"] = { base = "a.jsonl --tokenizer m --output o", tokenizer = "p", output = "q", column = "title", append_eod = true,
-  force = true }
+  force = true, limit = "1" }
 case.generate = { base = GENERATE, max_new_tokens = "5", do_sample = true, temperature = "3", top_k = "7", top_p = "0.9", min_p = "0.01",
   typical_p = "0.9", seed = { "9", base = GENERATE .. " --top-k 20" }, num_beams = { "5", base = "m 'dog' --max-new-tokens 40 --ignore-eos" },
   length_penalty = { "-9", base = "m 'dog' --max-new-tokens 60 --num-beams 5" }, num_return_sequences = { "2", base = GENERATE .. " --top-k 20" },

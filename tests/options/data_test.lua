@@ -89,10 +89,11 @@ local function file_recipe(name, path, values)
 end
 local with_nulls = formats .. "../../fuzz/corpus/table/"
 accel.write_file(folder .. "/nulls.jsonl", '{"b": 1, "id": null, "a": 2}\n')
-file_recipe("accel.data.JSONL", folder .. "/nulls.jsonl", { columns = { { "b" } }, nulls = { true }, ordered = { true } })
+file_recipe("accel.data.JSONL", folder .. "/nulls.jsonl", { columns = { { "b" } }, nulls = { true }, ordered = { true }, limit = { 1 } })
 file_recipe("accel.data.Arrow", with_nulls .. "lists_stream.arrow", { columns = { { "a" } }, nulls = { true }, limit = { 1 } })
 file_recipe("accel.data.Parquet", with_nulls .. "plain.parquet", { columns = { { "a" } }, nulls = { true }, limit = { 1 } })
-file_recipe("accel.data.TFRecord", formats .. "part-*.tfrecord", { raw = { true }, shuffle_shards = { true }, native_shards = { true } })
+file_recipe("accel.data.TFRecord", formats .. "part-*.tfrecord", { raw = { true }, limit = { 1 }, shuffle_shards = { true },
+  native_shards = { true } })
 file_recipe("accel.data.WebDataset", formats .. "part-*.tar.gz", { decode = { true }, fields = { { "cls" } }, limit = { 1 },
   shuffle_shards = { true }, native_shards = { true } })
 accel.makedirs(folder .. "/hub")
@@ -103,14 +104,14 @@ accel.write_file(folder .. "/hub/README.md", "---\nconfigs:\n- config_name: defa
 s:recipe("accel.data.load_dataset", { base = function() return { folder = folder .. "/hub" } end, run = function(call, given)
   local sets = call()
   return given.split and rows(sets) or rows(sets.train), sets.test ~= nil
-end, values = { name = { "other" }, split = { "test" } } })
+end, values = { name = { "other" }, split = { "test" }, limit = { 1 } }, raises = { limit = "limit of 1" } })
 accel.write_file(folder .. "/list.json", '[{"a": 1, "b": null}, {"a": 2}]')
 accel.write_file(folder .. "/field.json", '{"data": [{"a": 1}], "more": [{"a": 2}, {"a": 3}]}')
 s:recipe("accel.data.JSON", { base = function() return { path = folder .. "/list.json" } end, run = function(call) return rows(call()) end,
-  values = { columns = { { "b" } }, nulls = { true }, field = { "more" } },
+  values = { columns = { { "b" } }, nulls = { true }, field = { "more" }, limit = { 1 } }, raises = { limit = "limit of 1" },
   with = { field = { path = folder .. "/field.json", field = "data" } } })
 s:recipe("accel.data.MDS", { base = function() return { folder = formats .. "mds" } end, run = function(call) return rows(call()) end,
-  values = { columns = { { "id" } } } })
+  values = { columns = { { "id" } }, limit = { 1 } }, raises = { limit = "limit of 1" } })
 for _, name in ipairs { "JSONL", "Arrow", "Parquet" } do
   s:leave("accel.data." .. name .. ":stream", "its options are those of data.ShardStream and the format")
 end
@@ -121,7 +122,8 @@ s:recipe("accel.data.ShardStream", {
     local list, shards = rows(call())
     return list, shards, getmetatable(list[1]) ~= nil
   end,
-  values = { shuffle_shards = { true }, native_shards = { true }, columns = { { "id" } }, nulls = { true }, ordered = { true } },
+  values = { shuffle_shards = { true }, native_shards = { true }, columns = { { "id" } }, nulls = { true }, ordered = { true },
+    limit = { 1 } }, raises = { limit = "limit of 1" },
 })
 local Counted = data.IterableDataset:extend "Counted"
 function Counted:init(first) self.first = first end
@@ -222,12 +224,14 @@ local table_file = file("rows.csv", "a,b;c\n1,2;3\n4,5;6\n")
 s:recipe({ "accel.data.CSV", "accel.data.CSV:open" }, {
   base = function() return { path = table_file } end,
   run = function(call)
-    local set = call()
+    local set, message = call()
+    if not set then error(message) end -- open returns it
     local list = {}
     for i = 1, #set do list[i] = set:get(i) end
     return list
   end,
-  values = { header = { false }, delimiter = { ";" }, columns = { { "x", "y" } }, types = { { a = "number" } } },
+  values = { header = { false }, delimiter = { ";" }, columns = { { "x", "y" } }, types = { { a = "number" } }, limit = { 1 } },
+  raises = { limit = "limit of 1" },
 })
 s:recipe("accel.data.IDX", {
   base = function()
@@ -236,8 +240,9 @@ s:recipe("accel.data.IDX", {
   run = function(call)
     return call():get_batch { 1, 3 }
   end,
-  values = { scale = { 2 }, channel = { false } },
+  values = { scale = { 2 }, channel = { false } }, elsewhere = { limit = "tests/stdlib/data/bombs_test.lua" },
 })
+s:leave("accel.data.IDX:read", "its option limit: tests/stdlib/data/bombs_test.lua")
 s:leave("accel.data.IDX:open", "as the class, from files")
 s:recipe("accel.data.TokenFile", {
   base = function() return { source = accel.arange(40), block = 4 } end,
@@ -390,6 +395,6 @@ s:leave("accel.data.AudioFolder", "swept as accel.audio.AudioFolder")
 s:recipe("accel.data.numpy.load", { run = function(call)
   data.numpy.save(folder .. "/x.npy", accel.arange(0, 4096))
   return call(folder .. "/x.npy"):sum():item()
-end, elsewhere = { mmap_mode = "tests/stdlib/data/numpy_test.lua" } })
+end, elsewhere = { mmap_mode = "tests/stdlib/data/numpy_test.lua", limit = "tests/stdlib/data/bombs_test.lua" } })
 
 s:finish()

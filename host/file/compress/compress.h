@@ -48,6 +48,17 @@ const char *aci_unpacker_named(const char *path);
 /* ---- files ---- */
 typedef struct aci_content aci_content;
 
+/* Bytes of content that a reader may hold in memory: those that the caller gave (the readers' option
+ * `limit`), or if it gave 0, enough for what compresses well and not for what claims to: 128 MiB and 64
+ * times the file's size. Every reader that keeps content of a file uses it: whole compressed files,
+ * lines, records, members of archives, rows of tables. */
+uint64_t aci_unpacked_limit(uint64_t given, uint64_t file);
+/* PARSE: "PATH: WHAT is larger than the limit". */
+ac_status aci_over_limit(const char *path, const char *what, uint64_t limit, ac_err *e);
+#define ACI_RAISE_LIMIT "set the option limit (bytes) if you trust the file"
+#define ACI_ROWS_OVER_LIMIT \
+  "the rows take more than the limit of %zu bytes in memory; " ACI_RAISE_LIMIT
+
 /* Opens a regular file. most: an error after so many bytes of content, 0 for no limit. */
 ac_status aci_content_open(const char *path, uint64_t most, aci_content **out, ac_err *e);
 /* n bytes, fewer only at the end. A failed stream stays failed. */
@@ -61,6 +72,9 @@ const char *aci_content_codec(const aci_content *s);
 const char *aci_content_path(const aci_content *s);
 uint64_t aci_content_at(const aci_content *s);   /* bytes of content delivered */
 uint64_t aci_content_size(const aci_content *s); /* of the file on disk */
+/* All content of a compressed file, at most `limit` bytes (aci_unpacked_limit), in a new file in memory
+ * without a name. */
+ac_status aci_content_unpack(const char *path, uint64_t limit, int *fd, uint64_t *bytes, ac_err *e);
 void aci_content_close(aci_content *s);
 
 /* ---- blocks ---- */

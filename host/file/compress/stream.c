@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/library.h"
@@ -192,13 +193,9 @@ ac_status aci_content_read(aci_content *s, void *p, size_t n, size_t *got, ac_er
   s->failed = st != AC_OK;
   if (st != AC_OK) return st;
   s->at += *got;
-  if (s->most > 0 && s->at > s->most) {
-    s->failed = true;
-    char shown[ACI_PATH_SHOWN];
-    return AC_FAIL(e, PARSE, "%s: the content is larger than the limit of %llu bytes",
-                   aci_path_shown(s->path, shown), (unsigned long long)s->most);
-  }
-  return AC_OK;
+  if (s->most == 0 || s->at <= s->most) return AC_OK;
+  s->failed = true;
+  return aci_over_limit(s->path, "the content", s->most, e);
 }
 
 ac_status aci_content_skip(aci_content *s, uint64_t n, uint64_t *got, ac_err *e) {
@@ -236,4 +233,40 @@ ac_status aci_content_seek(aci_content *s, uint64_t at, ac_err *e) {
   }
   s->at = at;
   return AC_OK;
+}
+
+uint64_t aci_unpacked_limit(uint64_t given, uint64_t file) {
+  const uint64_t base = (uint64_t)128 << 20;
+  if (given > 0) return given;
+  return file > (UINT64_MAX - base) / 64 ? UINT64_MAX : base + 64 * file;
+}
+
+ac_status aci_over_limit(const char *path, const char *what, uint64_t limit, ac_err *e) {
+  char shown[ACI_PATH_SHOWN];
+  return AC_FAIL(e, PARSE, "%s: %s is larger than the limit of %llu bytes; " ACI_RAISE_LIMIT,
+                 aci_path_shown(path, shown), what, (unsigned long long)limit);
+}
+
+ac_status aci_content_unpack(const char *path, uint64_t limit, int *fd, uint64_t *bytes,
+                             ac_err *e) {
+  aci_content *s;
+  *fd = -1;
+  *bytes = 0;
+  AC_TRY(aci_content_open(path, 0, &s, e));
+  s->most = aci_unpacked_limit(limit, s->size);
+  ac_status st = AC_OK;
+  unsigned char *piece = malloc(BUFFER);
+  const int to = memfd_create("accel-unpacked", MFD_CLOEXEC);
+  if (piece == NULL) st = AC_FAIL(e, OOM, "no memory to unpack a file");
+  else if (to < 0) st = aci_io_error(e, path, "make a file in memory for", errno);
+  for (size_t got = 1; st == AC_OK && got > 0;) {
+    st = aci_content_read(s, piece, BUFFER, &got, e);
+    if (st == AC_OK && got > 0) st = aci_pwrite_all(to, path, piece, got, *bytes, e);
+    *bytes += got;
+  }
+  free(piece);
+  aci_content_close(s);
+  if (st == AC_OK) *fd = to;
+  else if (to >= 0) close(to);
+  return st;
 }

@@ -104,7 +104,9 @@ static ac_status room(reader *r, void *list, size_t *have, size_t bytes) {
   memcpy(&p, list, sizeof p);
   if (p != NULL && *have >= bytes) return AC_OK;
   if (r->most > 0 && bytes > r->most)
-    return AC_FAIL(r->e, PARSE, "a page takes more than the limit of %zu bytes in memory", r->most);
+    return AC_FAIL(r->e, PARSE,
+                   "a page takes more than the limit of %zu bytes in memory; " ACI_RAISE_LIMIT,
+                   r->most);
   free(p);
   p = malloc(bytes + 64);
   memcpy(list, &p, sizeof p);

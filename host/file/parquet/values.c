@@ -15,7 +15,7 @@ static ac_status need(aci_pq_values *v, size_t n, ac_err *e) {
   size_t cap = v->cap_data < 4096 ? 4096 : v->cap_data;
   while (cap < v->n_data + n) cap *= 2;
   if (v->most > 0 && v->n_data + n > v->most)
-    return AC_FAIL(e, PARSE, "the rows take more than the limit of %zu bytes in memory", v->most);
+    return AC_FAIL(e, PARSE, ACI_ROWS_OVER_LIMIT, v->most);
   uint8_t *p = realloc(v->data, cap + 64);
   if (p == NULL) return AC_FAIL(e, OOM, "no memory for %zu bytes of a table", cap);
   v->data = p;

@@ -31,7 +31,7 @@ void aci_batch_release(aci_batch *b) {
 
 ac_status aci_batch_alloc(aci_batch *b, size_t bytes, bool zero, void *out, ac_err *e) {
   if (b->most > 0 && (bytes > b->most || b->bytes > b->most - bytes))
-    return AC_FAIL(e, PARSE, "the rows take more than the limit of %zu bytes in memory", b->most);
+    return AC_FAIL(e, PARSE, ACI_ROWS_OVER_LIMIT, b->most);
   if (bytes > SIZE_MAX / 2) return AC_FAIL(e, OOM, "no memory for %zu bytes of a table", bytes);
   const size_t full = (bytes + 64) / 64 * 64 + 64; /* readers of bits may look at whole words */
   chunk *c = malloc(sizeof *c);
@@ -54,7 +54,7 @@ ac_status aci_batch_adopt(aci_batch *b, void *p, size_t bytes, ac_err *e) {
   if (c == NULL || (b->most > 0 && b->bytes + bytes > b->most)) {
     free(c);
     free(p);
-    return AC_FAIL(e, PARSE, "the rows take more than the limit of %zu bytes in memory", b->most);
+    return AC_FAIL(e, PARSE, ACI_ROWS_OVER_LIMIT, b->most);
   }
   *c = (chunk){b->chunks, p};
   b->chunks = c;

@@ -1,7 +1,6 @@
 /* Opens tables, by the first bytes of their files, and reads their batches. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "file/compress/compress.h"
@@ -29,31 +28,18 @@ void aci_table_release(aci_table *t) {
   free(t);
 }
 
-/* The content of a compressed file, in a file in memory without a name. */
+/* A compressed file is replaced by its content, in memory. */
 static ac_status unpack(const char *path, size_t most, int *fd, uint64_t *bytes, ac_err *e) {
   aci_content *s;
-  AC_TRY(aci_content_open(path, most, &s, e));
-  ac_status st = AC_OK;
-  if (aci_content_codec(s) != NULL) {
-    unsigned char *piece = malloc(1 << 16);
-    const int to = memfd_create("accel-table", MFD_CLOEXEC);
-    *bytes = 0;
-    if (piece == NULL || to < 0) st = AC_FAIL(e, OOM, "no memory to unpack a file");
-    for (size_t got = 1; st == AC_OK && got > 0;) {
-      st = aci_content_read(s, piece, 1 << 16, &got, e);
-      if (st == AC_OK && got > 0) st = aci_pwrite_all(to, path, piece, got, *bytes, e);
-      *bytes += got;
-    }
-    free(piece);
-    if (st == AC_OK) {
-      close(*fd);
-      *fd = to;
-    } else if (to >= 0) {
-      close(to);
-    }
-  }
+  AC_TRY(aci_content_open(path, 0, &s, e));
+  const bool packed = aci_content_codec(s) != NULL;
   aci_content_close(s);
-  return st;
+  if (!packed) return AC_OK;
+  int to;
+  AC_TRY(aci_content_unpack(path, most, &to, bytes, e));
+  close(*fd);
+  *fd = to;
+  return AC_OK;
 }
 
 static ac_status open_fd(aci_table *t, int fd, uint64_t bytes, ac_err *e) {
@@ -82,8 +68,7 @@ ac_status aci_table_open(const char *path, size_t most, aci_table **out, ac_err 
     return AC_FAIL(e, OOM, "no memory to open a table");
   }
   t->ref = 1;
-  /* enough for what compresses well, and not for what claims to */
-  t->most = most > 0 ? most : ((size_t)128 << 20) + 64 * (size_t)bytes;
+  t->most = (size_t)aci_unpacked_limit(most, bytes);
   t->schema.kind = ACI_STRUCTS;
   ac_status st = unpack(path, most, &fd, &bytes, e);
   ac_err why;

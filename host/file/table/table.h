@@ -10,6 +10,7 @@
 #ifndef ACI_TABLE_H
 #define ACI_TABLE_H
 #include "base/strbuf.h"
+#include "file/compress/compress.h"
 #include "tensor/tensor_impl.h"
 
 typedef enum aci_kind {
@@ -114,7 +115,8 @@ typedef struct aci_table {
   size_t most; /* bytes of a batch */
 } aci_table;
 
-/* Opens Arrow (file, stream, Feather 2) or Parquet. most: bytes that a batch may take in memory. */
+/* Opens Arrow (file, stream, Feather 2) or Parquet. most: bytes that a batch may take in memory, and a
+ * file that is compressed as a whole (aci_unpacked_limit). */
 ac_status aci_table_open(const char *path, size_t most, aci_table **out, ac_err *e);
 void aci_table_retain(aci_table *t);
 void aci_table_release(aci_table *t);

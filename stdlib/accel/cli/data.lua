@@ -47,10 +47,11 @@ local function ls(...)
     name = PROGRAM .. " ls", usage = "FILE ...", summary = "Lists files of records: format, rows, size, columns.",
     { "count", "flag", false, nil, "read files that do not tell their number of rows" },
     { "json", "flag", false, nil, "print JSON" },
+    source_of.LIMIT,
   }, 1, math.maxinteger, ...)
   local list, failed = {}, false
   for _, path in ipairs(paths) do
-    local source, message = source_of.open(path)
+    local source, message = source_of.open(path, o.limit)
     if source and not source.rows and o.count then
       source.rows = 0
       local ok, why = source_of.each(source, nil, function() source.rows = source.rows + 1 end)
@@ -82,8 +83,9 @@ local function head(...)
     name = PROGRAM .. " head", usage = "FILE", summary = "Prints the first samples of a file, a JSON value a line.",
     { "rows", "int", 5, "N", "so many samples", least = 1 },
     { "columns", "string", nil, "NAME[,NAME...]", "only these" },
+    source_of.LIMIT,
   }, 1, 1, ...)
-  local source, message = source_of.open(paths[1])
+  local source, message = source_of.open(paths[1], o.limit)
   if not source then return command.refuse(PROGRAM .. " head", "%s", message) end
   local ok, why = source_of.each(source, names_of(o.columns), function(sample, i)
     print(accel.json.encode(source_of.plain(sample)))
@@ -117,8 +119,9 @@ local function stats(...)
     { "rows", "int", nil, "N", "read the first N samples [all]", least = 1 },
     { "columns", "string", nil, "NAME[,NAME...]", "only these" },
     { "json", "flag", false, nil, "print JSON" },
+    source_of.LIMIT,
   }, 1, 1, ...)
-  local source, message = source_of.open(paths[1])
+  local source, message = source_of.open(paths[1], o.limit)
   if not source then return command.refuse(PROGRAM .. " stats", "%s", message) end
   local columns, n = {}, 0
   local ok, why = source_of.each(source, names_of(o.columns), function(sample, i)

@@ -44,8 +44,9 @@ return function(...)
     name = NAME, usage = "FILE OUT", summary = "Writes the samples of FILE to OUT, a .jsonl or .csv file.",
     { "columns", "string", nil, "NAME[,NAME...]", "only these" },
     { "rows", "int", nil, "N", "the first N samples [all]", least = 1 },
+    source_of.LIMIT,
   }, 2, 2, ...)
-  local source, message = source_of.open(paths[1])
+  local source, message = source_of.open(paths[1], o.limit)
   if not source then return command.refuse(NAME, "%s", message) end
   local names
   if o.columns then

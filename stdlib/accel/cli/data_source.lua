@@ -5,6 +5,9 @@ local lfs = require "lfs"
 
 local M = {}
 
+--- The row of an action's options for it.
+M.LIMIT = { "limit", "int", 0, "BYTES", "bytes of content in memory: a record, a compressed file [128 MiB and 64 times the file's size]", least = 0 }
+
 ---@class accel.cli.DataSource
 ---@field path string
 ---@field format string "parquet", "arrow", "jsonl", "json", "csv", "tar", "tfrecord", "saved dataset"
@@ -14,10 +17,9 @@ local M = {}
 ---@field columns table[]? names and types, if the file tells
 ---@field each fun(columns: string[]?): fun(): any samples, nil at the end
 
-local function stream(format, path)
+local function stream(format, path, limit)
   return function(columns)
-    local opts = nil
-    if format == "jsonl" or format == "parquet" or format == "arrow" then opts = { columns = columns, nulls = false } end
+    local opts = { columns = columns, nulls = false, limit = limit }
     return (accel.data.ShardStream(format, path, opts):iterate(0, 0))
   end
 end
@@ -44,8 +46,8 @@ local function format_of(path, head)
   if name:find "%.jsonl$" or name:find "%.ndjson$" or name:find "%.json$" or head:find "^%s*[{%[]" then return "jsonl" end
 end
 
-local function saved(path)
-  local found = accel.data.Arrow.load_from_disk(path)
+local function saved(path, limit)
+  local found = accel.data.Arrow.load_from_disk(path, { limit = limit })
   local list = found.paths and { found } or {}
   for _, set in accel.pairs(found.paths and {} or found) do list[#list + 1] = set end
   local rows, bytes = 0, 0
@@ -57,9 +59,9 @@ local function saved(path)
   return { path = path, format = "saved dataset", bytes = bytes, rows = rows, columns = list[1].columns, each = rows_of(set) }
 end
 
-local function describe(path)
+local function describe(path, limit)
   local mode = lfs.attributes(path, "mode")
-  if mode == "directory" then return saved(path) end
+  if mode == "directory" then return saved(path, limit) end
   local content, message = core.open_stream(path)
   if not content then error(message, 0) end
   local source = { path = path, codec = content:codec(), bytes = content:size() }
@@ -68,26 +70,26 @@ local function describe(path)
   if why then error(why, 0) end
   source.format = format_of(path, head or "")
   if source.format == "parquet" or source.format == "arrow" then
-    local t, wrong = core.open_table(path)
+    local t, wrong = core.open_table(path, { limit = limit })
     if not t then error(wrong, 0) end
     local info = t:info()
     source.rows, source.columns, source.batches = info.rows, info.columns, #info.batches
-    source.each = stream(source.format, path)
+    source.each = stream(source.format, path, limit)
   elseif source.format == "csv" then
-    local set, wrong = accel.data.CSV.open(path, { delimiter = path:lower():find "%.tsv" and "\t" or nil })
+    local set, wrong = accel.data.CSV.open(path, { delimiter = path:lower():find "%.tsv" and "\t" or nil, limit = limit })
     if not set then error(wrong, 0) end
     source.rows, source.columns = #set, {}
     for i, name in ipairs(set.columns) do source.columns[i] = { name = name, type = "text" } end
     source.each = rows_of(set)
   elseif source.format == "json" then
-    local set = accel.data.JSON(path)
+    local set = accel.data.JSON(path, { limit = limit })
     source.rows, source.each = #set, rows_of(set)
   elseif source.format == "jsonl" then
-    source.each = stream("jsonl", path)
+    source.each = stream("jsonl", path, limit)
   elseif source.format == "tar" then
-    source.each = function(columns) return (accel.data.WebDataset(path, { fields = columns }):iterate(0, 0)) end
+    source.each = function(columns) return (accel.data.WebDataset(path, { fields = columns, limit = limit }):iterate(0, 0)) end
   elseif source.format == "tfrecord" then
-    source.each = function() return (accel.data.TFRecord(path):iterate(0, 0)) end
+    source.each = function() return (accel.data.TFRecord(path, { limit = limit }):iterate(0, 0)) end
   else
     error(path .. ": unknown format; expected Parquet, Arrow, JSON Lines, CSV, tar, TFRecord, or a folder of save_to_disk", 0)
   end
@@ -96,10 +98,11 @@ end
 
 --- The source of a path. nil and the error if it cannot be read.
 ---@param path string
+---@param limit? integer option `limit` of the readers
 ---@return accel.cli.DataSource? source
 ---@return string? message
-function M.open(path)
-  local ok, result = pcall(describe, path)
+function M.open(path, limit)
+  local ok, result = pcall(describe, path, limit)
   if ok then return result end
   return nil, (tostring(result):gsub("^[^:]+:%d+: ", ""))
 end

@@ -66,6 +66,7 @@ return function(...)
     { "column", "string", "text", "NAME", "the column or field that holds the text" },
     { "append_eod", "flag", false, nil, "end every document with the tokenizer's end-of-text token" },
     { "force", "flag", false, nil, "write all files again" },
+    source_of.LIMIT,
   }, 1, math.maxinteger, ...)
   for _, key in ipairs { "tokenizer", "output" } do
     if not o[key] then
@@ -100,7 +101,7 @@ return function(...)
   for _, path in ipairs(list) do total = total + (lfs.attributes(path, "size") or 0) end
   local bar <close> = accel.accelerator.tqdm(total, { desc = "tokenize", unit = "B" })
   for _, path in ipairs(list) do
-    local source, wrong = source_of.open(path)
+    local source, wrong = source_of.open(path, o.limit)
     if not source then return command.refuse(NAME, "%s", wrong) end
     local name = path:match "[^/]+$" .. ".bin"
     local entry = known.files[name]

@@ -17,7 +17,7 @@ local Arrow = TableDataset:extend("accel.data.Arrow")
 ---@param opts? table
 ---  columns string[]: read only these (default: all)
 ---  nulls boolean = false: null is accel.json.null in samples, instead of a missing value
----  limit integer = 0: bytes that a compressed batch may take in memory. 0: 128 MiB and 64 times the size of the file
+---  limit integer = 0: bytes that a compressed batch may take in memory, and a compressed file. 0: 128 MiB and 64 times the size of the file
 function Arrow:init(paths, opts)
   self.given = opts
   self:_open("Arrow", paths, options("Arrow", opts, TableDataset.SHARD_OPTIONS), 1 << 20)

@@ -8,7 +8,8 @@
 --- the values. rows.classes holds the names). Fields may be quoted, with quotes doubled inside, and hold delimiters and
 --- line ends then.
 --- Line ends are LF or CRLF, or CR alone in a whole file. A byte order mark and empty lines are skipped. Text must be UTF-8. Files may
---- be compressed (.gz .zst .xz .bz2 .lz4), and are unpacked into memory then.
+--- be compressed (.gz .zst .xz .bz2 .lz4), and are unpacked into memory then. `limit` is the bytes that a row may have (0: 64 MiB), and a
+--- compressed file when unpacked (0: 128 MiB and 64 times the size of the file).
 local check = require "accel.util.check"
 local Dataset = require "accel.data.dataset"
 local fingerprint = require "accel.data.fingerprint"
@@ -17,7 +18,8 @@ local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local open_unpacked = require("accel.file.core").open_unpacked
 
-local MAX_ROW = 64 << 20 -- bytes: an unclosed quote or a line without an end stops here, not in all of memory
+local MAX_ROW <const> = 64 << 20 -- bytes: an unclosed quote or a line without an end stops here, not in all of memory
+local RAISE_LIMIT <const> = "set the option limit (bytes) if you trust the file"
 local BLOCK = 1 << 20
 local QUOTE = 34
 local NOT_UTF8 <const> = "text that is not UTF-8; convert the file (iconv -f LATIN1 -t UTF-8)"
@@ -32,8 +34,8 @@ local MAX_COLUMNS <const> = 1 << 16
 
 --- Reads a quoted field that begins at line[at]. Returns the field, the position after its closing quote, the line that
 --- holds it and the number of lines read on. On a quote that is never closed, returns nil, message.
-local function read_quoted(file, line, at)
-  local parts, more, bytes = {}, 0, 0
+local function read_quoted(file, line, at, most)
+  local parts, more, bytes = {}, 0, #line
   at = at + 1
   while true do
     local close = line:find('"', at, true)
@@ -41,7 +43,8 @@ local function read_quoted(file, line, at)
       parts[#parts + 1] = line:sub(at)
       line, at = file:read "L", 1
       bytes = bytes + (line and #line or 0)
-      if not line or bytes > MAX_ROW then return nil, "the quote that opens here is never closed" end
+      if not line then return nil, "the quote that opens here is never closed" end
+      if bytes > most then return nil, ("the quote that opens here is not closed within %d bytes (limit)"):format(most) end
       if not utf8.len(line) then return nil, NOT_UTF8 end
       more = more + 1
     elseif line:byte(close + 1) == QUOTE then
@@ -56,9 +59,10 @@ end
 
 --- Reads the fields of the row at the file's place. Returns fields and the number of its lines (no fields for an empty
 --- line). nil at the end. On a malformed row, nil, message and the line counted from the row's first.
-local function read_row(file, delimiter)
+local function read_row(file, delimiter, most)
   local line = file:read "L"
   if not line then return nil end
+  if #line > most then return nil, ("a line of %d bytes, more than the limit of %d; %s"):format(#line, most, RAISE_LIMIT), 1 end
   if line:find "^\r?\n?$" then return {}, 1 end
   if not utf8.len(line) then return nil, NOT_UTF8, 1 end
   local fields, at, lines = {}, 1, 1
@@ -66,7 +70,7 @@ local function read_row(file, delimiter)
     local field
     if line:byte(at) == QUOTE then
       local after, last, more
-      field, after, last, more = read_quoted(file, line, at)
+      field, after, last, more = read_quoted(file, line, at, most)
       if not field then return nil, after, lines end
       line, lines = last, lines + more
       if line:sub(after, after) == delimiter then
@@ -135,16 +139,16 @@ end
 
 --- Whether every line of the file is short enough to be read at once. nil for a device or a folder. Leaves the file at
 --- its begin.
-local function has_lines(file)
+local function has_lines(file, most)
   local size = file:seek "end"
   if not size or not file:seek "set" then return nil end
   if size == 0 then return not file:read(0) or nil end -- a device has something to read
   local without = 0 -- bytes since the block that last had a line end
-  while size > MAX_ROW do
+  while size > most do
     local block = file:read(BLOCK)
     if not block then break end
     without = block:find("\n", 1, true) and 0 or without + #block
-    if without > MAX_ROW then return false end
+    if without > most then return false end
   end
   if not file:seek "set" then return nil end
   return file:read(0) ~= nil or nil
@@ -174,13 +178,13 @@ end
 function old_macintosh:close() self.text = "" end
 
 --- The file itself, or its content with LF, if it has no LF and its lines end with CR. nil, message for another encoding.
-local function with_lines(file, path)
+local function with_lines(file, path, most)
   local head = file:read(BLOCK) or ""
   if head:find "^\xFF\xFE" or head:find "^\xFE\xFF" then
     return nil, path .. ": UTF-16 text; convert the file (iconv -f UTF-16 -t UTF-8)"
   end
   local old = head:find("\r", 1, true) and not head:find("\n", 1, true)
-  if old then old = head .. (file:read(MAX_ROW - BLOCK) or "") end
+  if old then old = head .. (file:read(math.max(0, most - BLOCK)) or "") end
   if old and not old:find("\n", 1, true) and not file:read(1) then
     file:close()
     return setmetatable({ text = old:gsub("\r", "\n"), at = 1 }, old_macintosh)
@@ -210,7 +214,7 @@ local function read_header(self, o)
     local fields, lines, at
     repeat
       line = line + (lines or 0)
-      fields, lines, at = read_row(self.file, self.delimiter)
+      fields, lines, at = read_row(self.file, self.delimiter, self.most)
     until not fields or #fields > 0
     if not fields then
       return failed(self.path, at and line + at - 1 or 1, "%s",
@@ -236,7 +240,7 @@ local function scan(self, line)
   self.offsets = {}
   while true do
     local offset = self.file:seek()
-    local fields, lines, at = read_row(self.file, self.delimiter)
+    local fields, lines, at = read_row(self.file, self.delimiter, self.most)
     if not fields then
       if not lines then break end
       return failed(self.path, line + at - 1, "%s", lines)
@@ -271,24 +275,25 @@ end
 
 --- Fills a new instance. Returns true. On failure returns nil, message, code.
 local function load(self, path, opts)
-  local o = options("CSV", opts, { header = true, delimiter = ",", columns = options.none, types = {} })
+  local o = options("CSV", opts, { header = true, delimiter = ",", columns = options.none, types = {}, limit = 0 })
   if #o.delimiter ~= 1 or o.delimiter:find '["\r\n]' then
     raise("CSV: delimiter must be one character, got '%s'", o.delimiter)
   end
   check_columns(o.columns)
   if type(path) ~= "string" then raise("CSV: path must be a string, got %s", check.shown(path)) end
-  local file, message, code = open_unpacked(path)
+  local file, message, code = open_unpacked(path, { limit = o.limit })
   if not file then return nil, message, code end
   self.path, self.file, self.delimiter, self.types = path, file, o.delimiter, o.types
+  self.limit, self.most = o.limit, o.limit > 0 and o.limit or MAX_ROW
   local ok
-  local lines = has_lines(file)
+  local lines = has_lines(file, self.most)
   if lines == nil then
     ok, message, code = nil, path .. ": not a regular file", "io"
   elseif not lines then
-    ok, message, code = nil, ("%s: more than %d MiB without a line end"):format(path, MAX_ROW >> 20), "format"
+    ok, message, code = nil, ("%s: more than %d bytes without a line end; %s"):format(path, self.most, RAISE_LIMIT), "format"
   else
     file:seek "set"
-    ok, message = with_lines(file, path)
+    ok, message = with_lines(file, path, self.most)
     if ok then
       file, self.file = ok, ok
       if file:read(3) ~= "\xEF\xBB\xBF" then file:seek "set" end
@@ -304,7 +309,7 @@ end
 
 --- The data set. nil, message, code if the file cannot be read or is malformed.
 ---@param path string
----@param opts? {header: boolean?, delimiter: string?, columns: string[]?, types: table<string, string>?}
+---@param opts? {header: boolean?, delimiter: string?, columns: string[]?, types: table<string, string>?, limit: integer?}
 ---@return accel.data.CSV? set
 ---@return string? message
 ---@return string? code
@@ -317,7 +322,7 @@ function CSV.open(path, opts, ...)
 end
 
 ---@param path string
----@param opts? {header: boolean?, delimiter: string?, columns: string[]?, types: table<string, string>?}
+---@param opts? {header: boolean?, delimiter: string?, columns: string[]?, types: table<string, string>?, limit: integer?}
 function CSV:init(path, opts)
   local ok, message = load(self, path, opts)
   if not ok then raise("CSV: %s", message) end
@@ -325,13 +330,13 @@ end
 
 function CSV:len() return #self.offsets end
 
-local STATE <const> = { "path", "delimiter", "types", "columns", "offsets", "classes", "ids" }
+local STATE <const> = { "path", "delimiter", "types", "columns", "offsets", "classes", "ids", "limit", "most" }
 
---- For workers: the same file with its known layout, so that it is not scanned again.
 --- The file, for states of loaders: accel.data.fingerprint.
 ---@return string
 function CSV:fingerprint() return fingerprint.files { self.path } end
 
+--- For workers: the same file with its known layout, so that it is not scanned again.
 function CSV:worker_spec()
   local state = {}
   for _, key in ipairs(STATE) do state[key] = self[key] end
@@ -344,8 +349,8 @@ end
 function CSV.reopen(state)
   local self = setmetatable(state, CSV)
   local message
-  self.file, message = open_unpacked(self.path)
-  if self.file then self.file, message = with_lines(self.file, self.path) end
+  self.file, message = open_unpacked(self.path, { limit = self.limit })
+  if self.file then self.file, message = with_lines(self.file, self.path, self.most) end
   if not self.file then raise("CSV: %s", message) end
   return self
 end
@@ -356,7 +361,7 @@ end
 function CSV:get(i)
   self:check_position(i)
   if not self.file:seek("set", self.offsets[i]) then raise("CSV: %s can no longer be read", self.path) end
-  local fields, message = read_row(self.file, self.delimiter)
+  local fields, message = read_row(self.file, self.delimiter, self.most)
   if not fields or #fields ~= #self.columns then
     raise("CSV: %s has changed since it was opened: row %d %s", self.path, i,
       fields and "is another one" or message or "is gone")

@@ -73,14 +73,16 @@ local function from_content(file, kind, shape)
 end
 
 --- The tensor of an IDX file, on the CPU, in the file's dtype and shape. nil, message, code if it cannot be read or is
---- malformed.
+--- malformed. limit: the bytes that a compressed file may have when unpacked (0: 128 MiB and 64 times the size of the file).
 ---@param path string
+---@param opts? {limit: integer?}
 ---@return accel.Tensor? t
 ---@return string? message
 ---@return string? code
-function IDX.read(path)
+function IDX.read(path, opts, ...)
+  local o = options("IDX.read", opts, { limit = 0 }, ...)
   if type(path) ~= "string" then raise("IDX: path must be a string, got %s", check.shown(path)) end
-  local file <close>, message, code = core.open_unpacked(path)
+  local file <close>, message, code = core.open_unpacked(path, o)
   if not file then return nil, message, code end
   local size = file:seek "end"
   if not size or not file:seek "set" then return nil, path .. ": not a regular file", "io" end
@@ -105,14 +107,14 @@ end
 --- The data set. Returns nil, message, code for a file that makes IDX(...) raise.
 ---@param images string path of the pictures
 ---@param labels string path of the labels
----@param opts? {scale: number?, dtype: string?, channel: boolean?}
+---@param opts? {scale: number?, dtype: string?, channel: boolean?, limit: integer?}
 ---@return accel.data.IDX? set
 ---@return string? message
 ---@return string? code
 function IDX.open(images, labels, opts)
   local parts = {}
   for i, path in ipairs { images, labels } do
-    local t, message, code = IDX.read(path)
+    local t, message, code = IDX.read(path, { limit = opts and opts.limit })
     if not t then return nil, message, code end
     parts[i] = t
   end
@@ -123,9 +125,10 @@ end
 
 ---@param images string|accel.Tensor
 ---@param labels string|accel.Tensor
----@param opts? {scale: number?, dtype: string?, channel: boolean?} channel: a dimension of 1 before the rows
+---@param opts? {scale: number?, dtype: string?, channel: boolean?, limit: integer?} channel: a dimension of 1 before the rows. limit: as in
+---  IDX.read
 function IDX:init(images, labels, opts)
-  local o = options("IDX", opts, { scale = 255.0, dtype = "f32", channel = true })
+  local o = options("IDX", opts, { scale = 255.0, dtype = "f32", channel = true, limit = 0 })
   if type(images) == "string" then
     local set, message = IDX.open(images, labels, opts)
     if not set then raise("IDX: %s", message) end

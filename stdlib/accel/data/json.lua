@@ -14,17 +14,16 @@ local raise = require "accel.util.raise"
 ---@field path string
 local JSON = Dataset:extend("accel.data.JSON")
 
-local MOST <const> = 1 << 30 -- bytes of a file
-
 ---@param path string
 ---@param opts? table
 ---  field string: the field of the top object that holds the list (default: the value itself)
 ---  columns string[]: the names that samples keep (default: all)
 ---  nulls boolean = false: keep null in objects, as accel.json.null
+---  limit integer = 0: bytes that the file may have, unpacked if it is compressed. 0: 128 MiB and 64 times the size of the file
 function JSON:init(path, opts)
-  local o = options("JSON", opts, { field = options.none, columns = options.none, nulls = false })
+  local o = options("JSON", opts, { field = options.none, columns = options.none, nulls = false, limit = 0 })
   if type(path) ~= "string" then raise("JSON: path must be a string, got %s", check.shown(path)) end
-  local file <close>, message = core.open_unpacked(path, { limit = MOST })
+  local file <close>, message = core.open_unpacked(path, { limit = o.limit, whole = true })
   if not file then raise("JSON: %s", message) end
   local text = file:read "a":gsub("^\xEF\xBB\xBF", "")
   local ok, value = pcall(accel.json.decode, text, { records = true, nulls = o.nulls })

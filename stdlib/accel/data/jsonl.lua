@@ -14,7 +14,6 @@ local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local shard_paths = require "accel.data.shard_paths"
 
-local MOST <const> = 1 << 30 -- bytes of a line
 local BOM <const> = "\xEF\xBB\xBF"
 
 --- example: return (pcall(accel.data.JSONL, "no such file")) --> false
@@ -22,7 +21,7 @@ local BOM <const> = "\xEF\xBB\xBF"
 ---@field paths string[]
 local JSONL = Dataset:extend("accel.data.JSONL")
 
-JSONL.SHARD_OPTIONS = { columns = options.none, nulls = false, ordered = false }
+JSONL.SHARD_OPTIONS = { columns = options.none, nulls = false, ordered = false, limit = 0 }
 
 --- Options of accel.json.decode.
 local function decoding(o) return { records = true, nulls = o.nulls, ordered = o.ordered } end
@@ -58,14 +57,14 @@ local function check_columns(columns)
 end
 
 --- The places of all lines of a file: offsets, and numbers of the lines if some are blank.
-local function scan(path, offsets)
-  local stream, message = core.open_stream(path)
+local function scan(path, offsets, limit)
+  local stream, message = core.open_stream(path, { limit = limit })
   if not stream then raise("JSONL: %s", message) end
   local number, at = 0, 0
   local lines = {}
   while true do
     local text
-    text, message = stream:line(MOST)
+    text, message = stream:line()
     if not text then break end
     number = number + 1
     if number == 1 and text:sub(1, 3) == BOM then at, text = 3, text:sub(4) end
@@ -75,7 +74,10 @@ local function scan(path, offsets)
     end
     at = stream:at()
   end
+  local fits = true
+  if not message and stream:codec() then fits, message = stream:fits() end
   stream:close()
+  if not fits then raise("JSONL: %s, or read it with JSONL.stream, which keeps one line in memory", message) end
   if message then raise("JSONL: %s", message) end
   return lines
 end
@@ -85,6 +87,7 @@ end
 ---  columns string[]: the names that samples keep (default: all)
 ---  nulls boolean = false: keep null in objects, as accel.json.null
 ---  ordered boolean = false: objects keep the order of the text
+---  limit integer = 0: bytes that a line may have, and a compressed file when unpacked. 0: 128 MiB and 64 times the size of the file
 function JSONL:init(paths, opts)
   local o = options("JSONL", opts, JSONL.SHARD_OPTIONS)
   check_columns(o.columns)
@@ -92,8 +95,8 @@ function JSONL:init(paths, opts)
   self.files, self.n = {}, 0
   for k, path in ipairs(self.paths) do
     local offsets = {}
-    local lines = scan(path, offsets)
-    self.files[k] = { path = path, offsets = offsets, lines = lines, first = self.n }
+    local lines = scan(path, offsets, o.limit)
+    self.files[k] = { path = path, offsets = offsets, lines = lines, first = self.n, limit = o.limit }
     self.n = self.n + #offsets
   end
 end
@@ -115,7 +118,7 @@ function JSONL:fingerprint() return fingerprint.files(self.paths) end
 
 function JSONL:worker_spec()
   local files = {}
-  for k, f in ipairs(self.files) do files[k] = { path = f.path, offsets = f.offsets, lines = f.lines, first = f.first } end
+  for k, f in ipairs(self.files) do files[k] = { path = f.path, offsets = f.offsets, lines = f.lines, first = f.first, limit = f.limit } end
   local state = { paths = self.paths, given = self.given, columns = self.columns, how = self.how, files = files, n = self.n }
   return { module = "accel.data.jsonl:reopen", args = { state } }
 end
@@ -135,7 +138,7 @@ local function file_of(files, i)
 end
 
 local function open(f)
-  local file, message = core.open_unpacked(f.path)
+  local file, message = core.open_unpacked(f.path, { limit = f.limit })
   if not file then raise("JSONL: %s", message) end
   return file
 end
@@ -159,13 +162,13 @@ function Shard:init(path, o)
   check_columns(o.columns)
   local message
   self.path, self.number, self.columns, self.how = path, 0, o.columns, decoding(o)
-  self.stream, message = core.open_stream(path)
+  self.stream, message = core.open_stream(path, { limit = o.limit })
   if not self.stream then raise("JSONL: %s", message) end
 end
 
 function Shard:next(skip)
   while true do
-    local text, message = self.stream:line(MOST)
+    local text, message = self.stream:line()
     if message then raise("JSONL: %s", message) end
     if not text then return nil end
     self.number = self.number + 1

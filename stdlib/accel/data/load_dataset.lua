@@ -122,21 +122,22 @@ end
 
 -- A .json file may hold one list in the place of a value a line.
 local function holds_list(path)
-  local file <close> = require "accel.file.core".open_unpacked(path, { limit = 1 << 30 })
+  local file <close> = require "accel.file.core".open_stream(path)
   local first = file and file:read(64)
   return first ~= nil and first:find "^[\xEF\xBB\xBF%s]*%[" ~= nil
 end
 
-local function open(paths)
+local function open(paths, limit)
+  local opts = { limit = limit }
   local kind = extension_of(paths[1])
   for _, path in ipairs(paths) do
     if CLASSES[extension_of(path)] ~= CLASSES[kind] then raise("%s: %s and %s are of two formats", WHO, paths[1], path) end
   end
   local class = accel.data[CLASSES[kind]]
   if kind == "json" and holds_list(paths[1]) then class = accel.data.JSON
-  elseif CLASSES[kind] ~= "CSV" then return class(paths) end
+  elseif CLASSES[kind] ~= "CSV" then return class(paths, opts) end
   local sets = {}
-  for i, path in ipairs(paths) do sets[i] = class(path) end
+  for i, path in ipairs(paths) do sets[i] = class(path, opts) end
   return #sets == 1 and sets[1] or accel.data.ConcatDataset(sets)
 end
 
@@ -145,21 +146,24 @@ local M = {}
 --- The data sets of a folder by split.
 --- example: return (pcall(accel.data.load_dataset, "no such folder")) --> false
 ---@param folder string
----@param opts? {name: string?, split: string?} name: the configuration, split: only this one, without a table around it
+---@param opts? table
+---  name string: the configuration
+---  split string: only this split, without a table around it
+---  limit integer = 0: bytes of content in memory, as the data set of the format has it (data.Parquet, data.JSONL, ...)
 ---@return table<string, accel.data.Dataset>|accel.data.Dataset
 function M.load_dataset(folder, opts, ...)
   check.surplus(WHO, ...)
-  local o = options(WHO, opts, { name = options.none, split = options.none })
+  local o = options(WHO, opts, { name = options.none, split = options.none, limit = 0 })
   if lfs.attributes(folder, "mode") ~= "directory" then raise("%s: %s is not a folder", WHO, check.shown(folder)) end
   local files = files_of(folder, "", {})
   local by, order = splits_of(folder, files, config_of(folder, o.name))
   if #order == 0 then raise("%s: %s has no Parquet, Arrow, JSON Lines or CSV files", WHO, folder) end
   if o.split then
     if not by[o.split] then raise("%s: %s has no split '%s'; it has %s", WHO, folder, o.split, table.concat(order, ", ")) end
-    return open(by[o.split])
+    return open(by[o.split], o.limit)
   end
   local out = {}
-  for _, split in ipairs(order) do out[split] = open(by[split]) end
+  for _, split in ipairs(order) do out[split] = open(by[split], o.limit) end
   return out
 end
 

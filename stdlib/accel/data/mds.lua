@@ -126,8 +126,10 @@ local function integer(file, shard, at)
 end
 
 local function open(shard)
-  local file, message = core.open_unpacked(shard.path, { limit = shard.bytes })
+  local file, message = core.open_unpacked(shard.path, { limit = shard.limit })
   if not file then raise("MDS: %s", message) end
+  local bytes = file:seek "end"
+  if bytes ~= shard.bytes then fault(shard.path, "%d bytes unpacked, index.json says %d; copy the shard again", bytes, shard.bytes) end
   local n = integer(file, shard, 0)
   if n ~= shard.samples then fault(shard.path, "%d samples, index.json says %d", n, shard.samples) end
   return file
@@ -140,6 +142,10 @@ local function record(shard, k)
   if from < 8 + 4 * shard.samples or to < from or to > shard.bytes then
     fault(shard.path, "sample %d is at the bytes %d to %d, outside of the shard", k + 1, from, to)
   end
+  if shard.limit > 0 and to - from > shard.limit then
+    fault(shard.path, "sample %d has %d bytes, more than the limit of %d; set the option limit (bytes) if you trust the file", k + 1,
+      to - from, shard.limit)
+  end
   local bytes = file:seek("set", from) and (to == from and "" or file:read(to - from))
   if not bytes or #bytes ~= to - from then fault(shard.path, "the shard is cut off; copy it again") end
   return bytes
@@ -148,8 +154,9 @@ end
 ---@param folder string
 ---@param opts? table
 ---  columns string[]: the names that samples keep (default: all)
+---  limit integer = 0: bytes that a sample may have, and a compressed shard when unpacked. 0: 128 MiB and 64 times the size of the file
 function MDS:init(folder, opts)
-  local o = options("MDS", opts, { columns = options.none })
+  local o = options("MDS", opts, { columns = options.none, limit = 0 })
   if type(folder) ~= "string" then raise("MDS: folder must be a string, got %s", check.shown(folder)) end
   local index, message = read_json(folder .. "/index.json", { nulls = true })
   if not index then raise("MDS: %s", message) end
@@ -157,7 +164,7 @@ function MDS:init(folder, opts)
   self.folder, self.given, self.shards, self.n = folder, opts, {}, 0
   for i, s in ipairs(index.shards) do
     local shard = describe(folder, s)
-    shard.first = self.n
+    shard.first, shard.limit = self.n, o.limit
     self.shards[i], self.n = shard, self.n + shard.samples
   end
   self.columns = self.shards[1] and self.shards[1].names or {}

@@ -119,10 +119,17 @@ local function from_file(file, path, first, size, map)
   return arranged(t, kind)
 end
 
---- All arrays of an archive.
-local function from_archive(file, path, map)
+--- All arrays of an archive. Those that are not mapped are in memory together.
+local function from_archive(file, path, map, limit)
   local entries, message = zip_read.entries(file)
   if not entries then return nil, message end
+  local total = 0
+  for _, e in ipairs(entries) do
+    if e.method ~= 0 or not map then total = total + e.size end
+    if total < 0 then total = math.maxinteger end
+  end
+  local fits, over = core.check_limit(path, "its content", total, { limit = limit })
+  if not fits then return nil, over end
   local all = ordered()
   for _, e in ipairs(entries) do
     local name = e.name:gsub("%.npy$", "")
@@ -145,13 +152,14 @@ end
 --- opened. Raises for one that is malformed.
 --- - mmap_mode: "r" or "c" leaves the values in the file and reads them when they are used. Writes to the tensor stay in memory. Values in
 ---   another byte order, and those that are compressed, are read
+--- - limit = 0: the bytes that the arrays of an .npz file may have in memory. 0: 128 MiB and 64 times the size of the file
 ---@param path string
----@param opts? {mmap_mode: string?}
+---@param opts? {mmap_mode: string?, limit: integer?}
 ---@return accel.Tensor|table|nil array
 ---@return string? message
 ---@return string? code
 function M.load(path, opts, ...)
-  local o = options("load", opts, { mmap_mode = options.none }, ...)
+  local o = options("load", opts, { mmap_mode = options.none, limit = 0 }, ...)
   if o.mmap_mode ~= nil then check.word("load", "mmap_mode", o.mmap_mode, { "r", "c" }) end
   local file <close>, message, errno = core.open_read(path)
   if not file then return nil, message, errno == 2 and "not_found" or "io" end
@@ -162,7 +170,7 @@ function M.load(path, opts, ...)
   if not magic then fault(path, "it is empty") end
   local got, why
   if magic:sub(1, 2) == "PK" then
-    got, why = from_archive(file, path, map)
+    got, why = from_archive(file, path, map, o.limit)
   else
     got, why = from_file(file, path, 0, size, map)
   end

@@ -12,7 +12,7 @@ local Parquet = TableDataset:extend("accel.data.Parquet")
 ---@param opts? table
 ---  columns string[]: read only these (default: all)
 ---  nulls boolean = false: null is accel.json.null in samples, instead of a missing value
----  limit integer = 0: bytes that a row group may take in memory. 0: 128 MiB and 64 times the size of the file
+---  limit integer = 0: bytes that a row group may take in memory, and a compressed file. 0: 128 MiB and 64 times the size of the file
 function Parquet:init(paths, opts)
   self.given = opts
   self:_open("Parquet", paths, options("Parquet", opts, TableDataset.SHARD_OPTIONS), TableDataset.KEEP)

@@ -9,14 +9,14 @@ local ShardStream = require "accel.data.shard_stream"
 ---@class accel.data.TFRecord : accel.data.ShardStream
 local TFRecord = ShardStream:extend("accel.data.TFRecord")
 
-TFRecord.SHARD_OPTIONS = { raw = false }
+TFRecord.SHARD_OPTIONS = { raw = false, limit = 0 }
 
 local Shard = class("accel.data.TFRecord.Shard")
 
 function Shard:init(path, o)
   local message
   self.path, self.raw, self.number = path, o.raw, 0
-  self.file, message = core.open_tfrecord(path)
+  self.file, message = core.open_tfrecord(path, { limit = o.limit })
   if not self.file then raise("TFRecord: %s", message) end
 end
 
@@ -43,6 +43,7 @@ function TFRecord._open_shard(path, o) return Shard(path, o) end
 ---@param paths string|string[] with braces and patterns: "train-*.tfrecord"
 ---@param opts? table
 ---  raw boolean = false: the bytes of each record instead of an Example
+---  limit integer = 0: bytes that a record may have. 0: 128 MiB and 64 times the size of the file
 ---  shuffle_shards boolean = false: the files in another order in every epoch
 ---  native_shards boolean = false: each rank of a prepared loader reads only its own files
 function TFRecord:init(paths, opts) ShardStream.init(self, "tfrecord", paths, opts) end

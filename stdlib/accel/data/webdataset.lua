@@ -15,9 +15,7 @@ local ShardStream = require "accel.data.shard_stream"
 ---@class accel.data.WebDataset : accel.data.ShardStream
 local WebDataset = ShardStream:extend("accel.data.WebDataset")
 
-local MOST <const> = 1 << 30 -- bytes of a member
-
-WebDataset.SHARD_OPTIONS = { decode = false, fields = options.none, limit = MOST }
+WebDataset.SHARD_OPTIONS = { decode = false, fields = options.none, limit = 0 }
 
 --- Key and extension of a name, or nil if it has none: the key ends at the first dot after the last slash.
 local function split(name)
@@ -44,7 +42,7 @@ local Shard = class("accel.data.WebDataset.Shard")
 function Shard:init(path, o)
   self.path, self.o = path, o
   local message
-  self.tar, message = core.open_tar(path)
+  self.tar, message = core.open_tar(path, { limit = o.limit })
   if not self.tar then raise("WebDataset: %s", message) end
   if o.fields then
     self.wanted, self.lacking, self.seen_fields = {}, {}, {}
@@ -100,7 +98,7 @@ function Shard:next(skip)
     seen[field] = true
     if self.lacking then self.lacking[field], self.seen_fields[field] = nil, true end
     if not skip and (not self.wanted or self.wanted[field]) then
-      local bytes, message = self.tar:read(self.o.limit)
+      local bytes, message = self.tar:read()
       if not bytes then raise("WebDataset: %s", message) end
       local make = self.o.decode and decoders[field:match "[^.]*$"]
       if make then
@@ -134,7 +132,7 @@ function WebDataset._open_shard(path, o) return Shard(path, o) end
 ---  decode boolean = false: text, numbers and JSON by extension
 ---  fields string[]: read only these (default: all). Raises for a sample that has none of them, and warns at the end of an archive
 ---    in which no sample has one of them
----  limit integer = 2^30: bytes that a file in the archive may have
+---  limit integer = 0: bytes that a file in the archive may have. 0: 128 MiB and 64 times the size of the archive
 ---  shuffle_shards boolean = false: the archives in another order in every epoch
 ---  native_shards boolean = false: each rank of a prepared loader reads only its own archives
 function WebDataset:init(paths, opts) ShardStream.init(self, "webdataset", paths, opts) end

@@ -119,7 +119,7 @@ do -- CSV
     hole:seek("set", 65 << 20)
     hole:write "\n"
   end
-  refused("64 MiB without a line end", CSV.open(tmp .. "/hole.csv"))
+  refused("67108864 bytes without a line end", CSV.open(tmp .. "/hole.csv"))
   assert(os.remove(tmp .. "/hole.csv"))
   ok, message = pcall(CSV, write("a.csv", "label,b\n"), { types = { label = "klass" } })
   assert(not ok and message:find "must be string, number, integer or class, got 'klass'", message)
