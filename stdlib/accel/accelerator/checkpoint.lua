@@ -200,6 +200,8 @@ function M._save(self, output_dir, o, always)
   require "accel.accelerator.changes".settle(self)
   self:wait_for_save()
   local project, kept = self.project_configuration, self._checkpointing
+  local elastic = rawget(self, "_elastic")
+  local forget = elastic and require "accel.accelerator.elastic_saves".remember(self)
   local path, number, after = table.unpack(writing.of_first(self, "save_state", function()
     local to, n = folder.to_save(self, output_dir, always)
     kept.after = kept.after or folder.after(self)
@@ -212,6 +214,10 @@ function M._save(self, output_dir, o, always)
   local save
   save, path, number = begin(self, path, { replace = not number, after = after, number = number or nil }, o)
   local pending = { save = save, path = path, number = number, step = ckpt_content.step(self) }
+  if elastic then
+    pending.generation, pending.part, pending.forget = self.generation, writing.parts(self), forget
+    pending.output_dir, pending.o, pending.always = output_dir, o, always
+  end
   if number then project.iteration, kept.next = number + 1, number + 1 end
   kept.pending, kept.entering = pending, nil
   self._resume.moved = true -- there is a newer state than the one that --resume has loaded
@@ -224,6 +230,9 @@ function M.wait_for_save(self)
   check_self(self, "wait_for_save")
   local pending = self._checkpointing.pending
   if not pending then return end
+  if pending.generation and pending.generation ~= self.generation then
+    return require "accel.accelerator.elastic_saves".settle(self, pending, committed)
+  end
   self._checkpointing.pending = nil
   local ok, why = pcall(verdict, self, "save_state", function()
     writing.wait(self, pending)
@@ -238,11 +247,20 @@ function M.wait_for_save(self)
   end
 end
 
+--- In an elastic job, before an update: begins a save again that ranks were lost in. All ranks call it.
+function M._resume_save(self)
+  local pending = self._checkpointing.pending
+  if pending and pending.generation ~= self.generation then
+    require "accel.accelerator.elastic_saves".settle(self, pending, committed, true)
+  end
+end
+
 --- At a step: raises the error of an asynchronous save that has failed, on this rank. It stays to be waited for, since that
---- is a collective, and other ranks may learn of its end a step later.
+--- is a collective, and other ranks may learn of its end a step later. In an elastic job it may have failed for a lost rank, of which this
+--- one has not heard, so that only wait_for_save raises.
 function M._look_at_save(self)
   local pending = self._checkpointing.pending
-  if not pending or pending.looked_at or not pending.save:done() then return end
+  if not pending or pending.generation or pending.looked_at or not pending.save:done() then return end
   pending.looked_at, pending.reported = true, true
   writing.wait(self, pending)
   pending.reported = false

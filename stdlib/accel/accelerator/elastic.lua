@@ -4,6 +4,7 @@
 local Transaction = require "accel.elastic.transaction"
 local accel = require "accel"
 local class = require "accel.util.class"
+local calls = require "accel.accelerator.elastic_calls"
 local data_place = require("accel.accelerator.parallelism").data_place
 local guard = require "accel.util.guard"
 local norms = require "accel.nn.batch_norm"
@@ -47,9 +48,10 @@ end
 function Elastic:init(accelerator, core)
   self.accelerator = setmetatable({ accelerator }, { __mode = "v" })
   self.core, self.transaction = core, Transaction(core, self, accelerator.micro_batches)
-  self.callbacks, self.buffers = {}, {}
+  self.callbacks, self.buffers, self.rows = {}, {}, calls.rows()
   self.first, self.share = quota.of(accelerator.micro_batches, accelerator.num_processes, accelerator.process_index)
   current[1] = self
+  calls.install(self, accelerator)
 end
 
 local function models(self) return self.accelerator[1]._prepared.models end
@@ -104,12 +106,14 @@ local function drop(self)
   loop.step, loop.sync_gradients = 0, false
 end
 
-function Elastic:regroup(change, again)
+function Elastic:regroup(change, again, place)
   local accelerator = self.accelerator[1]
   if change.rank == 0 and change.rank_before ~= 0 and #accelerator._trackers.entries > 0 then
     raise "Accelerator: the main process was lost with its trackers' runs, which no other rank can continue yet; leave out log_with"
   end
   state.refresh()
+  local taken = self.rows.taken
+  calls.judge(self.rows, place)
   if again then
     drop(self)
     accelerator.gradient_state.random.again = true
@@ -121,7 +125,9 @@ function Elastic:regroup(change, again)
     if reducer then reducer:regroup() end
   end
   local ranks, rank = data_place(accelerator)
-  for _, loader in ipairs(accelerator._prepared.dataloaders) do loader:_regroup(ranks, rank, again and loader == self.loader) end
+  for _, loader in ipairs(accelerator._prepared.dataloaders) do
+    loader:_regroup(ranks, rank, again and loader == self.loader, loader == self.rows.loader and taken or 0)
+  end
 end
 
 function Elastic:commit()
@@ -147,6 +153,7 @@ function Elastic:before_batch(loader)
     if reducer and reducer.void then reducer:resume_updates() end
   end
   self.transaction:between(accelerator.gradient_state.sync_gradients, function(change)
+    accelerator:_resume_save()
     local random = accel.get_rng_state()
     local _ <close> = guard(function() accel.set_rng_state(random) end) -- an undisturbed run has no such calls
     for _, fn in ipairs(self.callbacks) do
@@ -163,7 +170,7 @@ end
 ---@param loader accel.accelerator.DataLoader
 ---@param place integer of the batch in the pass, from 1
 function Elastic:handed_out(loader, place)
-  if not loader.source:cuts() then return end
+  if not loader.source:cuts() then return calls.take(self.rows, loader) end
   local accelerator, at = self.accelerator[1], (place - 1) % self.share + 1
   local loop = accelerator.gradient_state
   if at ~= 1 and self.transaction.state == "open" and self.loader ~= loader then raise(ONE_LOADER) end

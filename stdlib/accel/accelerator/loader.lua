@@ -273,20 +273,30 @@ end
 ---@param ranks integer
 ---@param rank integer
 ---@param again boolean
-function DataLoader:_regroup(ranks, rank, again)
+---@param taken integer batches of a pass that does not train which count for nothing
+function DataLoader:_regroup(ranks, rank, again, taken)
   self:_settle()
   local source, pass = self.source, self._pass
-  if pass and not source:cuts() then
-    raise "DataLoader: ranks were lost inside a pass of evaluation, whose rows cannot be dealt again yet; evaluate between two epochs"
+  local position, skipped = 0, 0
+  if source:cuts() then
+    local before = source:round()
+    local updates = again and (self._position - 1) // before or self._position // before
+    skipped = self._skipped // before
+    source:regroup(ranks, rank)
+    position, skipped = updates * source:round(), skipped * source:round()
+  else
+    if self._position > taken then -- the rows of all batches that count are the beginning of the pass
+      local total, length = source:total_batch_size(), source:total_length()
+      if not total or not length then
+        raise "DataLoader: ranks were lost inside a pass of batches that have no common size, so its rest cannot be dealt out again; give the \z
+          loader a batch_size"
+      end
+      self._start = math.min(self._start + (self._position - taken) * total, length)
+    end
+    source:regroup(ranks, rank)
   end
-  local before = source.round and source:round() or 1
-  local updates = again and (self._position - 1) // before or self._position // before
-  local skipped = self._skipped // before
-  self.num_processes, self.process_index = ranks, rank
-  source:regroup(ranks, rank)
-  local round = source:round()
-  self._skipped = skipped * round
-  if pass then pass.move(updates * round) else self._position = updates * round end
+  self.num_processes, self.process_index, self._skipped = ranks, rank, skipped
+  if pass then pass.move(position) else self._position = position end
 end
 
 -- ---- even batches, padding ----

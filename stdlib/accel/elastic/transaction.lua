@@ -14,6 +14,7 @@
 local accel = require "accel"
 local class = require "accel.util.class"
 local dist = require "accel.dist"
+local guard = require "accel.util.guard"
 local raise = require "accel.util.raise"
 local tree = require "accel.elastic.tree"
 
@@ -22,11 +23,14 @@ local tree = require "accel.elastic.tree"
 ---@field state "idle"|"open"|"applying"|"void"
 ---@field last_update table? of the last update: step, loss, generation, micro_batches, redone
 ---@field changes table[] changes of membership that callbacks have not seen yet
+---@field done integer calls of repeat_call that are complete
+---@field nested boolean repeat_call or a callback runs, which is made again as a whole
 local Transaction = class("accel.elastic.Transaction")
 
 ---@class accel.elastic.Owner
 ---@field settle fun(self) waits for collectives under way, whatever becomes of them
----@field regroup fun(self, change: table, again: boolean) takes over the new ranks. again: the update begins again
+---@field regroup fun(self, change: table, again: boolean, place: integer) takes over the new ranks. again: the update begins again. place: of
+---  the call that is made again, 0 if there is none
 ---@field commit fun(self) changes that belong to the update, besides the optimizer's
 
 ---@param core table accel.elastic.core: phase, recover, generation
@@ -36,7 +40,7 @@ function Transaction:init(core, owner, micro_batches)
   self.core, self.owner, self.micro_batches = core, owner, micro_batches
   self.step, self.state, self.redone = 0, "idle", 0
   self.losses, self.weights = {}, {}
-  self.changes, self.running = {}, false
+  self.changes, self.done, self.nested = {}, 0, false
 end
 
 --- Before a backward. Returns false if it counts for nothing, since the update begins again with the next batch.
@@ -70,17 +74,68 @@ end
 
 local function is_membership(err) return type(err) == "table" and err.code == "membership" end
 
+local PLACES <const> = 64
+
+--- Whether the call of repeat_call that is under way is complete. A rank that waits in the next call has seen that all had made this one, so
+--- ranks are apart by one at most. Returns the greatest place (see repeat_call) of the calls that are complete on no rank.
+local function compare_calls(self)
+  local call, place = self.call, 0
+  if call then place = (self.done + 1) * PLACES + math.min(call.place(), PLACES - 1) end
+  local t = accel.tensor({ self.done, place }, { dtype = "i64", device = "cpu" })
+  dist.all_reduce(t, "max")
+  local most, furthest = table.unpack(t:tolist())
+  if most > self.done then
+    self.done, self.call = most, nil
+    call.complete()
+  end
+  return furthest // PLACES > most and furthest % PLACES or 0
+end
+
 --- Takes part in forming the new world after ranks were lost.
 local function recover(self)
-  self.owner:settle()
-  local change = self.core.recover()
+  local change, through, place
+  repeat
+    self.owner:settle()
+    change = self.core.recover()
+    change.step = self.step + (self.state == "open" and 1 or 0)
+    self.changes[#self.changes + 1] = change
+    through, place = pcall(compare_calls, self)
+    if not through and not is_membership(place) then error(place, 0) end
+  until through
   local again = self.state == "open" and change.committed < self.step + 1
-  self.owner:regroup(change, again)
+  self.owner:regroup(change, again, place)
   if again then
     self.state, self.redone = "void", self.redone + self.micro_batches
   end
-  change.step = self.step + (self.state == "open" and 1 or 0)
-  self.changes[#self.changes + 1] = change
+end
+
+--- Calls fn, which all ranks call between two updates. If ranks are lost meanwhile, the others call it again. It ends with a barrier: once a
+--- rank is through, all have their results and return these.
+---@param fn function
+---@param o {complete: fun(), again: (fun(): boolean), place: (fun(): integer), errors: boolean?} complete is called once the call is. again:
+---  whether to call fn again after a loss, otherwise it returns nothing. place: a number below 64 that the owner learns of calls that are
+---  complete on no rank. errors: an error of fn is a result, which all ranks have
+---@return any ... results of fn
+function Transaction:repeat_call(fn, o)
+  local n = self.done + 1
+  local _ <close> = guard(function() self.call, self.nested = nil, false end)
+  repeat
+    self.call, self.nested = o, true
+    local results = table.pack(pcall(fn))
+    local through, why = results[1], results[2]
+    if through or o.errors and not is_membership(why) then through, why = pcall(dist.barrier) end
+    if through then
+      self.done, self.call = n, nil
+      o.complete()
+    else
+      if not is_membership(why) then error(why, 0) end
+      recover(self)
+    end
+    if self.done >= n then
+      if not results[1] then error(results[2], 0) end
+      return table.unpack(results, 2, results.n)
+    end
+  until not o.again()
 end
 
 --- Calls fn, which may wait for other ranks. If ranks were lost meanwhile, it returns false, in the new world.
@@ -133,9 +188,11 @@ function Transaction:vote()
   return true
 end
 
+local ONCE <const> = { complete = function() end, again = function() return true end, place = function() return 0 end }
+
 --- Between two batches of the loader that trains. complete: the last batch was this rank's last one of an update.
 ---@param complete boolean
----@param call fun(change: table) what the script has asked for, with each change
+---@param call fun(change: table) what follows each change. Called again as a whole if ranks are lost in it
 function Transaction:between(complete, call)
   if complete and self.state == "open" then self:vote() end -- an update that no optimizer stepped counts as well
   if self.state == "applying" then
@@ -146,7 +203,8 @@ function Transaction:between(complete, call)
   end
   while #self.changes > 0 do
     local change = self.changes[1]
-    if self:run(call, change) then table.remove(self.changes, 1) end
+    self:repeat_call(function() call(change) end, ONCE)
+    table.remove(self.changes, 1)
   end
 end
 
