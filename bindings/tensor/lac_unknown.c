@@ -1,7 +1,6 @@
-/* What to write in place of a field or method that tensors do not have: a colon in the call of a
- * module's method, then what stands in for PyTorch's name, then the nearest name. */
-#include <string.h>
-
+/* What to write in place of a field or method that tensors do not have: what stands in for
+ * PyTorch's name, else the nearest name. lua/traceback.lua adds the colon that model.forward(x)
+ * lacks. */
 #include "bindings/core/key.h"
 #include "bindings/core/op.h"
 #include "bindings/tensor/unknown.h"
@@ -18,32 +17,7 @@ static const char *instead_of(lua_State *L, const char *key) {
   return lua_pcall(L, 2, 1, 0) == LUA_OK ? lua_tostring(L, -1) : NULL;
 }
 
-/* Whether the function that looked the field up is a method of something else whose self is this
- * tensor: somebody wrote model.forward(x) for model:forward(x). Name: of the method, if Lua knows
- * it. Methods that scripts add to accel.Tensor do have a tensor as self. */
-static bool is_self(lua_State *L, const char **name) {
-  lua_Debug ar;
-  if (!lua_getstack(L, 1, &ar) || lua_getinfo(L, "n", &ar) == 0) return false;
-  *name = ar.name;
-  const char *local = lua_getlocal(L, &ar, 1);
-  if (local == NULL) return false;
-  bool same = strcmp(local, "self") == 0 && lua_rawequal(L, -1, 1);
-  lua_pop(L, 1);
-  if (same && *name != NULL) {
-    lua_pushstring(L, *name);
-    same = lua_rawget(L, lua_upvalueindex(3)) != LUA_TFUNCTION;
-    lua_pop(L, 1);
-  }
-  return same;
-}
-
 int lac_unknown_field(lua_State *L, lac_state *S, const char *key) {
-  const char *method = NULL;
-  if (is_self(L, &method))
-    return lac_error(L, S, AC_INVALID,
-                     "a tensor has no field '%s'; a method got the tensor as its object, so write "
-                     "a colon, as in model:%s(x)",
-                     key, method != NULL ? method : "forward");
   const char *use = instead_of(L, key);
   if (use != NULL)
     return lac_error(L, S, AC_INVALID, "a tensor has no field or method '%s'; %s", key, use);

@@ -26,9 +26,10 @@ typedef enum app_command {
 
 typedef struct app_options {
   app_command command;
-  const char *script; /* path or "-". NULL with code */
-  const char *code;   /* of the last -e. All are in `given` */
-  const char *tool;   /* of APP_TOOL: its module below accel.cli */
+  const char *script;                  /* path or "-". NULL with code */
+  const char *code;                    /* of the last -e. All are in `given` */
+  const char *tool;                    /* of APP_TOOL: its module below accel.cli */
+  const struct app_command_row *asked; /* of APP_HELP: the command. NULL: the program */
   int n_args;
   char **args; /* the script's */
   ac_host_options host;
@@ -46,10 +47,11 @@ typedef struct app_options {
 /* Fills *o. On misuse writes the reason to stderr and returns false: the program ends with
  * APP_USAGE. */
 bool app_options_parse(int argc, char **argv, app_options *o);
-/* help.c */
-void app_help(void);
-/* the command nearest to a misspelt one. NULL: none is similar */
-const char *app_command_near(const char *word);
+/* help.c. c: of this command alone. NULL: of the program */
+void app_help(const struct app_command_row *c);
+/* The command line nearest to a misspelt command or to an action without its command, in buf. NULL:
+ * none is similar. */
+const char *app_command_near(const char *word, char *buf, size_t size);
 
 /* ---- options.c, options_launch.c, commands.c: tables of options and commands ---- */
 /* Targets of options: tensors of this process, a script and its globals, the run of a script as a

@@ -1,12 +1,13 @@
 /* The words that may stand in place of a script, and which options of accel-run act on each of
  * them. Called by options.c (take), help.c (the list) and main.c (a misspelt one). */
+#include <stdio.h>
 #include <string.h>
 
 #include "app/app.h"
 
 const app_command_row app_commands[] = {
     {"repl", "repl", APP_REPL, APP_ON_TENSORS | APP_ON_SCRIPTS | APP_ON_RANKS, NULL,
-     "a prompt for Lua, on one process or on every rank; :help tells more there"},
+     "open a prompt for Lua, on one process or on every rank; :help explains it"},
     {"help", "help [TOPIC]", APP_TOPICS, 0, NULL,
      "show the reference and the guides: an op, a module, a class, an option, any words"},
     {"ps", "ps", APP_TOOL, 0, "ps", "list your jobs on this machine"},
@@ -41,7 +42,7 @@ const app_command_row app_commands[] = {
     {"generate", "generate DIR [PROMPT]", APP_TOOL, APP_ON_TENSORS, "generate",
      "generate text with a model folder: streaming, sampling, beams, chats"},
     {"gguf", "gguf ACTION ...", APP_TOOL, APP_ON_TENSORS, "gguf",
-     "show, export and import files of llama.cpp"},
+     "inspect and convert files of llama.cpp: show, export, import"},
     {"quantize", "quantize DIR OUT", APP_TOOL, APP_ON_TENSORS, "quantize",
      "write a model folder with linear layers in 4 or 8 bits, for accel and bitsandbytes"},
     {"bench", "bench [NAME...]", APP_BENCH, APP_ON_TENSORS, NULL,
@@ -51,26 +52,43 @@ const app_command_row app_commands[] = {
     {"launch", "launch [FLAGS] SCRIPT", APP_TOOL, 0, "launch",
      "launch ranks with Accelerate's flags and configurations"},
     {"to-fsdp2", "to-fsdp2 --config-file FILE", APP_TOOL, 0, "to_fsdp2",
-     "a configuration of FSDP version 1 in the words of version 2"},
+     "rewrite a configuration of FSDP version 1 for version 2"},
     {"tpu-config", "tpu-config", APP_TOOL, 0, "tpu_config", NULL}, /* refuses, and is not listed */
     {"test", "test", APP_TOOL, 0, "test",
      "run a sanity check on several ranks: collectives, loaders, precision, training"},
     {"doctor", "doctor", APP_TOOL, APP_ON_TENSORS, "doctor",
      "check this machine for problems: limits, memory, clocks, driver"},
     {"completion", "completion SHELL", APP_TOOL, 0, "completion",
-     "a script for bash, zsh or fish that completes commands, options and values"},
+     "print a script for bash, zsh or fish that completes commands, options and values"},
     {"env", "env", APP_ENV, APP_ON_TENSORS, NULL,
      "list versions, devices, optional libraries, and every ACCEL_* parameter"},
     {APP_FRONT_WORD, APP_FRONT_WORD, APP_FRONT, APP_ON_ALL, NULL, NULL},
 };
 const int app_n_commands = sizeof app_commands / sizeof app_commands[0];
 
-const char *app_command_near(const char *word) {
+/* Whether the text of a command lists the word as one of its actions: "inspect x: ls, show". */
+static bool has_action(const app_command_row *c, const char *word) {
+  const char *list =
+      c->help != NULL && strstr(c->shown, "ACTION") != NULL ? strchr(c->help, ':') : NULL;
+  const size_t n = strlen(word);
+  for (const char *at = list; at != NULL && n > 0; at = strchr(at + 1, ','))
+    if (strncmp(at + 2, word, n) == 0 && (at[2 + n] == ',' || at[2 + n] == 0)) return true;
+  return false;
+}
+
+const char *app_command_near(const char *word, char *buf, size_t size) {
   const char *names[sizeof app_commands / sizeof app_commands[0]];
   int n = 0;
   for (int i = 0; i < app_n_commands; i++)
     if (app_commands[i].help != NULL) names[n++] = app_commands[i].name;
-  return ac_nearest(word, names, n);
+  const char *near = ac_nearest(word, names, n);
+  size_t used = 0;
+  if (near != NULL) used = (size_t)snprintf(buf, size, "accel-run %s", near);
+  for (int i = 0; near == NULL && i < app_n_commands && used < size; i++)
+    if (has_action(&app_commands[i], word))
+      used += (size_t)snprintf(buf + used, size - used, "%saccel-run %s %s", used > 0 ? " or " : "",
+                               app_commands[i].name, word);
+  return used > 0 ? buf : NULL;
 }
 
 /* An option that does nothing for this command ends the program. */
@@ -101,9 +119,10 @@ bool app_command_take(int argc, char **argv, int i, app_options *o) {
   /* tools and bench have options of their own, a topic of help may be several words */
   const bool any = o->command == APP_BENCH || o->command == APP_TOPICS || o->command == APP_TOOL;
   const int most = any ? argc : o->command == APP_FRONT;
-  if (most == 0 && o->n_args == 1 &&
+  if ((most == 0 || o->command == APP_TOPICS) && o->n_args == 1 &&
       (strcmp(argv[i + 1], "--help") == 0 || strcmp(argv[i + 1], "-h") == 0)) {
     o->command = APP_HELP; /* of commands without options of their own */
+    o->asked = c;
     return true;
   }
   if (o->n_args > most)

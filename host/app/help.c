@@ -1,5 +1,6 @@
 /* The text of accel-run --help, from the tables of options and commands. lua/help/topics.lua reads
  * it back: commands, options and their texts are rows of two columns. */
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,8 +44,13 @@ static void help_rows(int first, int end) {
   }
 }
 
-void app_help(void) {
-  puts("usage: accel-run [options] SCRIPT [ARGS...]\n"
+void app_help(const app_command_row *c) {
+  if (c != NULL) {
+    printf("Usage: accel-run %s\n%c%s.\n", c->shown, toupper((unsigned char)c->help[0]),
+           c->help + 1);
+    return;
+  }
+  puts("Usage: accel-run [options] SCRIPT [ARGS...]\n"
        "       accel-run [options] repl\n"
        "       accel-run help [TOPIC]\n"
        "       accel-run COMMAND [ARGS...]\n"

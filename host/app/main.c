@@ -180,7 +180,8 @@ static ac_status run(ac_host *h, const app_options *o, char **text, ac_err *e) {
 static int no_script(const app_options *o, int error) {
   static const char code[] =
       "if require('accel').host_chunk('help').instead_of_command(...) then os.exit(3) end";
-  const char *near = app_command_near(o->script);
+  char buf[200];
+  const char *near = app_command_near(o->script, buf, sizeof buf);
   ac_host *h = NULL;
   ac_err e;
   int told = 0;
@@ -191,7 +192,7 @@ static int no_script(const app_options *o, int error) {
   }
   if (told == 0) {
     (void)AC_FAIL(&e, IO, "cannot read '%s': %s%s%s%s", o->script, strerror(error),
-                  near != NULL ? "; did you mean accel-run " : "", near != NULL ? near : "",
+                  near != NULL ? "; did you mean " : "", near != NULL ? near : "",
                   near != NULL ? "?" : "");
     app_say(&e);
   }
@@ -241,7 +242,7 @@ static int run_line(int argc, char **argv) {
   static app_options o; /* its pointers live as long as the process */
   if (!app_options_parse(argc, argv, &o)) return APP_USAGE;
   if (o.command == APP_HELP) {
-    app_help();
+    app_help(o.asked);
     return finish(NULL, APP_OK);
   }
   if (o.command == APP_VERSION) {

@@ -94,12 +94,3 @@ for _, home in ipairs { require "accel.core", accel.Tensor } do
   local find = getmetatable(home).__index
   assert(not pcall(find, "x", "relu") and not pcall(find, 1, "kron"))
 end
-
--- a method of a module that was called with a dot says so; a method that scripts give to tensors may take them as self
-local nn = accel.nn
-for _, module in ipairs { nn.Linear(2, 2), nn.LayerNorm(2), nn.Sequential(nn.ReLU()) } do
-  fails("write a colon, as in model:forward(x)", function() module.forward(accel.ones(1, 2)) end)
-end
-function accel.Tensor:late_method() return self.nowhere end
-fails("no field or method 'nowhere'", function() accel.ones(1):late_method() end)
-accel.Tensor.late_method = nil

@@ -89,7 +89,7 @@ static void is_clean(const char *name, const char *dir, const char *call, int at
 static void no_left_over(const char *name, const char *dir, const char *call, int at) {
   char file[800];
   snprintf(file, sizeof file, "%s/x", dir);
-  aci_temp_sweep_files(file, true); /* as a new process would: this one has looked into the folder before */
+  aci_temp_sweep_files(file, true); /* as a new process would: this one has read the folder before */
   write_version(name, dir, VERSIONS + 1);
   expect("read", name, dir, VERSIONS + 1, call, at);
   is_clean(name, dir, call, at);

@@ -163,7 +163,7 @@ end
 do -- commands of accel-run; what is misspelt or two names has an answer
   has("env", "accel-run env: list versions, devices", "See also:", "help guide devices")
   has("bench", "accel-run bench [NAME...]: measure speed on this machine", "bench --help", "help guide accel-run        Benchmarks")
-  has("repl", "accel.repl(text)", "accel-run repl: a prompt for Lua")
+  has("repl", "accel.repl(text)", "accel-run repl: open a prompt for Lua")
   has("-e", "-e, --execute CODE", "accel is a global")
   has("-h", "--help")
   has("ACCEL_TIMEOUT", "seconds")

@@ -126,7 +126,7 @@ local function page_of_program(commands, topics, params, version)
   local out, text = {}, output_of "--help"
   local function put(line) out[#out + 1] = line end
   put(header("accel-run", version) .. ".SH NAME\naccel\\-run \\- run a Lua script with tensors, gradients and training")
-  put(".SH SYNOPSIS\n" .. verbatim((text:match "^usage: (.-)\n\n":gsub("\n%s+", "\n"))))
+  put(".SH SYNOPSIS\n" .. verbatim((text:match "^Usage: (.-)\n\n":gsub("\n%s+", "\n"))))
   put(".SH DESCRIPTION\n" .. escaped((text:match "^.-\n\n(.-)\n\ncommands:":gsub("\n\n", "\n.PP\n"))):gsub("\\&%.PP", ".PP"))
   put ".SH COMMANDS"
   for _, c in ipairs(commands) do put(".TP\n.B " .. escaped(c.shown) .. "\n" .. escaped(c.about)) end

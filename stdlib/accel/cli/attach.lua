@@ -26,8 +26,8 @@ end
 return function(...)
   local o, words = command.parse({
     name = "accel-run attach", usage = "[options] [JOB]",
-    summary = "A prompt in a script that runs, on all its ranks, from their next step on. JOB is a name that accel-run ps shows, "
-      .. "the prefix of one, a process id or a script; optional with a single job.",
+    summary = "Opens a prompt in a running script, on all its ranks, at their next step. JOB is a name that accel-run ps shows, "
+      .. "the prefix of one, a process id or a script. With a single job you can leave it out.",
     { "rank", "int", nil, "R", "only this rank; the others wait for it at their next collective", least = 0 },
     { "here", "flag", false, nil, "wait for ranks that reach a breakpoint; pause none" },
     { "hosts", "string", nil, "A,B", "the job's other machines [those that its ranks know of]" },

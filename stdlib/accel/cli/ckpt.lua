@@ -75,7 +75,7 @@ end
 local function show(...)
   local o, words = command.parse({
     name = PROGRAM .. " show", usage = "CHECKPOINT [OBJECT | FILE]",
-    summary = "Lists the content of a checkpoint: its record, files and objects; or an object's tensors, or the values of a file.",
+    summary = "Lists the record, files and objects of a checkpoint. With OBJECT it lists the tensors, with FILE the values.",
     { "json", "flag", false, nil, "print the manifest as JSON" },
   }, 1, 2, ...)
   if o.json and words[2] then

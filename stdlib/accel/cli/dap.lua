@@ -5,7 +5,7 @@ local command = require "accel.cli.command"
 
 return function(...)
   command.parse({ name = "accel-run dap", usage = "",
-    summary = "A debug adapter over standard input and output, one thread a rank. Editors start it: "
+    summary = "Serves a debug adapter on standard input and output, with one thread for each rank. Editors start it: "
       .. "accel-run help guide debugging has a launch.json." },
     0, 0, ...)
   return accel.host_chunk("attach/dap").run()

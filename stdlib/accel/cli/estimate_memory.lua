@@ -45,7 +45,7 @@ end
 return function(...)
   local o, words = command.parse({
     name = NAME, usage = "DIR [--dtypes LIST]",
-    summary = "Memory that a model takes to load and to train with Adam, from the config.json in DIR. Nothing is downloaded.",
+    summary = "Estimates the memory to load a model and to train it with Adam, from the config.json in DIR. Nothing is downloaded.",
     { "dtypes", "string", nil, "LIST", "list of float32,float16,bfloat16,int8,int4; default: float32,float16,int8,int4" },
     { "library_name", "string", nil, "NAME", "accepted", ignored = "models are those of accel.models" },
     { "trust_remote_code", "flag", false, nil, "accepted", ignored = "accel runs no code of a model" },

@@ -24,7 +24,7 @@ local function value_text(v)
 end
 
 local function show(...)
-  local _, words = command.parse({ name = PROGRAM .. " show", usage = "FILE", summary = "Metadata and tensors of a file." }, 1, 1, ...)
+  local _, words = command.parse({ name = PROGRAM .. " show", usage = "FILE", summary = "Prints the metadata and the tensors of a file." }, 1, 1, ...)
   local info, message = accel.models.gguf.info(words[1])
   if not info then return command.refuse(PROGRAM, "%s", message) end
   for key, value in accel.pairs(info.metadata) do command.say("%-44s %s", key, value_text(value)) end
@@ -64,7 +64,7 @@ end
 local function import(...)
   local o, words = command.parse({
     name = PROGRAM .. " import", usage = "FILE DIR [options]",
-    summary = "Writes the model in FILE and its tokenizer into DIR, which is made. Of a file in parts, name the first.",
+    summary = "Writes the model in FILE and its tokenizer into the new folder DIR. If the model has several files, name the first.",
     { "dtype", { "auto", "f32", "f16", "bf16" }, "f32", "WORD", "of the weights; auto: the file's if they are f16 or bf16" },
   }, 2, 2, ...)
   local writable, reason = require "accel.util.writable".folder(words[2])

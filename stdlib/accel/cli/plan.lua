@@ -15,8 +15,8 @@ local NAME <const> = "accel-run plan"
 
 local DECLARED <const> = {
   name = NAME, usage = "DIR --num-processes N --memory SIZE",
-  summary = "Which tensor, pipeline, context, expert and data parallelism, ZeRO stage, micro-batch and recomputation train the model in DIR\n"
-    .. "(its config.json alone, or tiny:FAMILY) on N ranks, why, and the configuration file of the best one.",
+  summary = "Finds the tensor, pipeline, context, expert and data parallelism, ZeRO stage, micro-batch and recomputation to train the model in\n"
+    .. "DIR (its config.json alone, or tiny:FAMILY) on N ranks. Explains the choice and prints a configuration for the best one.",
   { "num_processes", "int", nil, "N", "ranks" },
   { "num_machines", "int", 1, "M", "machines, of equally many ranks" },
   { "memory", "string", "80G", "SIZE", "of a rank" },

@@ -9,7 +9,7 @@ local NAME <const> = "accel-run preprocess"
 
 local DECLARED <const> = {
   name = NAME, usage = "--input FILE --output-prefix PREFIX --tokenizer-model DIR",
-  summary = "Token ids of the documents in FILE: of .jsonl the values of --json-keys on every line, else a document on every line.",
+  summary = "Writes the token ids of the documents in FILE: of .jsonl the values of --json-keys on every line, else a document on every line.",
   { "input", "string", nil, "FILE", "documents" },
   { "output_prefix", "string", nil, "PREFIX", "writes PREFIX_KEY_document.bin and .idx" },
   { "tokenizer_model", "string", nil, "DIR", "a folder with tokenizer.json, or that file" },

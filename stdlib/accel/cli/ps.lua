@@ -22,7 +22,7 @@ local function ranks_of(job)
 end
 
 return function(...)
-  command.parse({ name = "accel-run ps", usage = "", summary = "Your jobs on this machine." }, 0, 0, ...)
+  command.parse({ name = "accel-run ps", usage = "", summary = "Lists your jobs on this machine." }, 0, 0, ...)
   local list = jobs.list()
   if #list == 0 then
     io.stderr:write "no script of yours runs here\n"

@@ -40,7 +40,7 @@ end
 
 return function(...)
   local o, words = command.parse({
-    name = PROGRAM, usage = "RUN RUN", summary = "The differences between two runs: configuration, environment, last values.",
+    name = PROGRAM, usage = "RUN RUN", summary = "Compares two runs: configuration, environment, last values.",
     opened.option, { "json", "flag", false, nil, "print JSON" },
   }, 2, 2, ...)
   local store <close>, a = opened.run(PROGRAM, o, words[1])

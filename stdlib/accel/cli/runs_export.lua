@@ -94,9 +94,9 @@ end
 
 return function(...)
   local o, words = command.parse({
-    name = PROGRAM, usage = "RUN", summary = "Every value of a run.", opened.option,
+    name = PROGRAM, usage = "RUN", summary = "Prints every value of a run.", opened.option,
     { "format", { "csv", "jsonl", "tensorboard" }, "csv", "WORD", "the output format" },
-    { "out", "string", nil, "DIR", "of tensorboard: the folder that gets a folder for the run" },
+    { "out", "string", nil, "DIR", "for tensorboard: write a folder of the run into DIR" },
   }, 1, 1, ...)
   if (o.format == "tensorboard") ~= (o.out ~= nil) then
     io.stderr:write(PROGRAM, ": --out DIR goes with --format tensorboard\n")

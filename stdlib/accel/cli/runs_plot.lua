@@ -8,7 +8,7 @@ local PROGRAM <const> = "accel-run runs plot"
 
 return function(...)
   local o, words = command.parse({
-    name = PROGRAM, usage = "RUN ...", summary = "Curves of runs as text; the first run is a line, others are marks on it.",
+    name = PROGRAM, usage = "RUN ...", summary = "Draws curves of runs as text. The first run is a line, and others are marks on it.",
     opened.option, { "metric", "string", nil, "NAME", "only this series, or those that a pattern like 'val/*' means" },
     { "x", { "step", "time" }, "step", "WORD", "the horizontal axis; time: seconds since the run began" },
     { "smooth", "number", 0, "W", "exponential moving average; this weight, 0 to 1, for the previous value" },

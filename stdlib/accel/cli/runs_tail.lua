@@ -25,7 +25,7 @@ end
 
 return function(...)
   local o, words = command.parse({
-    name = PROGRAM, usage = "RUN", summary = "The last values of a run.", opened.option,
+    name = PROGRAM, usage = "RUN", summary = "Prints the last values of a run.", opened.option,
     { "lines", "int", 10, "N", "steps to begin with", least = 0 }, { "follow", "flag", false, nil, "wait for more until the run ends" },
     { "metric", "string", nil, "NAME", "only this series, or those that a pattern like 'val/*' means" },
     { "system", "flag", false, nil, "include machine metrics" },

@@ -81,9 +81,10 @@ end
 
 return function(...)
   local o, words, given = command.parse({
-    name = "accel-run top", usage = "[options] [JOB]", summary = "A live table of a job's ranks; q or Ctrl-C leaves. In a pipe it prints one table.",
-    { "interval", "number", 1, "S", "seconds between two looks", least = 0.05 },
-    { "count", "int", nil, "N", "leave after N looks", least = 1 },
+    name = "accel-run top", usage = "[options] [JOB]",
+    summary = "Shows a live table of a job's ranks; q or Ctrl-C leaves. In a pipe it prints one table.",
+    { "interval", "number", 1, "S", "seconds between updates", least = 0.05 },
+    { "count", "int", nil, "N", "leave after N updates", least = 1 },
     { "hosts", "string", nil, "A,B", "the job's other machines [those that its ranks know of]" },
   }, 0, 1, ...)
   local job, why = jobs.find_everywhere(words[1], o.hosts)

@@ -80,8 +80,7 @@ end
 Sequential.__len = rawlen
 
 function Sequential:forward(...)
-  local order = self._order -- before rawlen: a tensor in self's place says so (model.forward(x))
-  local n = rawlen(self)
+  local order, n = self._order, rawlen(self)
   if n == #order then
     if n == 0 then return ... end
     local x = self[1](...)

@@ -1,7 +1,7 @@
 -- The bench of attach: steps of a small network in a job that nobody can attach to (ACCEL_ATTACH=0), in one that listens, and in one that
 -- accel-run stacks looks at twice a second.
 return function(h, suites)
-  suites.attach = { about = "what it costs a step that a job can be looked into", run = function()
+  suites.attach = { about = "cost of a step that accel-run attach could inspect", run = function()
     local ours = h.ours "attach_step.lua"
     local looked = ([[%s & job=$!; while sleep 0.5 && kill -0 $job 2>/dev/null; do %s stacks $job >/dev/null; done; wait $job]]):format(
       ours, h.quote(h.exe))

@@ -35,7 +35,7 @@ local function check(command, status, out, err)
 end
 
 -- Usage.
-check("$R --help", 0, "usage: accel-run", "")
+check("$R --help", 0, "Usage: accel-run", "")
 check("$R -h", 0, "exit status:", "")
 check("$R --help", 0, "show the version\n", "")
 check("$R --version", 0, "accel-run ", "")
@@ -54,8 +54,8 @@ check("$R estimate-memry", 2, "", "did you mean accel-run estimate-memory?")
 write("nowhere", "print 'a script'")
 check("$R nowhere", 0, "a script\n", "")
 os.remove(tmp .. "nowhere")
-check("$R env --help", 0, "usage: accel-run", "")
-check("$R repl -h", 0, "usage: accel-run", "")
+check("$R env --help", 0, "Usage: accel-run", "")
+check("$R repl -h", 0, "Usage: accel-run", "")
 check("$R env extra", 2, nil, "no arguments")
 
 -- Scripts: arguments, standard input, -e, dashes and underscores.

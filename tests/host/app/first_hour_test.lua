@@ -63,6 +63,17 @@ do -- options after the script
   assert(not text:find(told, 1, true), text)
 end
 
+do -- an action without its command, and the help of commands that have no options
+  gives("tokenize texts.jsonl", 2, "did you mean accel-run data tokenize?")
+  gives("convert a b", 2, "did you mean accel-run ckpt convert or accel-run data convert?")
+  assert(not gives("ls", 2):find("accel-run plan", 1, true))
+  assert(not gives("nothing-like-this", 2):find("did you mean", 1, true))
+  for _, name in ipairs { "env", "help" } do
+    local text = gives(name .. " --help", 0, "Usage: accel-run " .. name)
+    assert(lines(text) == 2, text)
+  end
+end
+
 do -- outputs are checked before the work
   for _, path in ipairs { "missing/trace.json", "." } do
     for _, ranks in ipairs { "", "--num-processes 2 " } do
@@ -100,16 +111,18 @@ end
 local Plain = accel.nn.Module:extend "Plain"
 function Plain:forward(x) return x:relu() end
 local net, linear, plain, x = Net(), accel.nn.Linear(2, 3), Plain(), accel.ones(1, 2)
+local both = accel.nn.Sequential(linear)
 if arg[1] == "net" then net.forward(x) end
 if arg[1] == "linear" then linear.forward(x) end
 if arg[1] == "plain" then plain.forward(x) end
+if arg[1] == "both" then both.forward(x) end
 assert(net(x) and net:forward(x) and plain:forward(x))
 if arg[1] == "field" then print(x.weight) end
 local function forward(self, y) return self.shape, y:relu() end
 local owner = { forward = forward }
 if arg[1] == "other" then owner.forward(x, 3) end
 ]])
-  for _, name in ipairs { "net", "linear", "plain" } do
+  for _, name in ipairs { "net", "linear", "plain", "both" } do
     gives("net.lua " .. name, 1, ("forward: use %s(...) or %s:forward(...), with a colon"):format(name, name))
   end
   gives("net.lua", 0)
