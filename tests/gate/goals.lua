@@ -32,6 +32,11 @@ worker("rank_kill", { lua = "fault/kill_test.lua", args = "%n", unit = "jobs", c
   counts = { jobs = "(%d+) jobs, %d+ survivors", p99_ms = "p99 ([%d.]+) ms" } })
 worker("members", { bin = "host/launch/member/many_schedules", env = "ACCEL_MEMBER_RUNS=%n", unit = "schedules", cost = 0.0001,
   counts = { schedules = "(%d+) schedules in all" } })
+worker("elastic_kill", { lua = "fault/elastic_kill_test.lua", args = "%n", unit = "jobs", cost = 1.5,
+  counts = { jobs = "(%d+) jobs on shm and tcp each", kills = "each, (%d+) kills:" } })
+worker("elastic_train", { lua = "fault/elastic_train_test.lua", args = "%n", unit = "jobs", cost = 0.4,
+  counts = { jobs = "ok: (%d+) jobs", kills = "jobs, (%d+) ranks killed" } })
+worker("elastic_calls", { lua = "fault/elastic_calls_test.lua", cost = 20, counts = { jobs = "ok: (%d+) jobs", kills = "jobs, (%d+) ranks killed" } })
 worker("kill_all", { lua = "fault/kill_all_test.lua", args = "%n", unit = "jobs", cost = 0.8, counts = { jobs = "(%d+) jobs killed at once" } })
 worker("effective", { lua = "fault/effective_test.lua", args = "%s 10", least = 60, limit = 30000,
   counts = { faults = "(%d+) faults in", percent = "effective time ([%d.]+) %%", next_s = "to the next step median [%d.]+ s, p99 ([%d.]+) s" } })
@@ -144,6 +149,11 @@ goal { "G25", "sanitizers report nothing", share = 8, figures = {
 goal { "G26", "damaged checkpoints are found", share = 4, figures = { { "damages", want = 1000000, of = { "damage.found" } } } }
 goal { "G27", "a host in a C program", share = 1, figures = {
   { "open, run, close", want = 10000, of = { "host_cycles.cycles" } }, { "library without exits", want = 1, of = { "symbols.passed" } } } }
+local elastic <const> = { "elastic_kill", "elastic_train", "elastic_calls" }
+goal { "E1", "ranks of an elastic job are killed, the others continue within 5 s", share = 4, figures = {
+  { "kills", want = 10000, of = all(elastic, "kills") } } }
+goal { "E3", "losses and weights have the bits of an undisturbed run", share = 2, figures = {
+  { "jobs with 1 to 20 kills", want = 2000, of = { "elastic_train.jobs", "elastic_calls.jobs" } } } }
 goal { "E12", "an elastic job has one history", share = 2, figures = { { "simulated schedules", want = 10000000, of = { "members.schedules" } } } }
 
 return M
