@@ -1,5 +1,6 @@
 -- Runs accel on the samples of PyTorch's test database that make/opinfo.py wrote, and compares results, gradients, second gradients,
--- in-place forms, dtypes, shapes and errors:   accel-run tests/reference/opinfo.lua FOLDER [--verbose] [--list] [op ...]
+-- in-place forms, dtypes, shapes and errors:   accel-run tests/reference/opinfo.lua FOLDER [--verbose] [--list] [--strided | --transposed] [op ...]
+-- --strided, --transposed: inputs and cotangents that are not contiguous.
 --
 -- Every difference that is not in opinfo/known.lua is a failure. What accel has no counterpart of is counted.
 local accel = require "accel"
@@ -15,10 +16,11 @@ local folder, verbose, list, only = nil, false, false, {}
 for _, word in ipairs(arg) do
   if word == "--verbose" then verbose = true
   elseif word == "--list" then list = true
+  elseif word == "--strided" or word == "--transposed" then decode.layout = word:sub(3)
   elseif not folder then folder = word
   else only[word] = true end
 end
-assert(folder, "usage: opinfo.lua FOLDER [--verbose] [--list] [op ...]")
+assert(folder, "usage: opinfo.lua FOLDER [--verbose] [--list] [--strided | --transposed] [op ...]")
 local read = decode.reader(folder)
 local tell = report.new(verbose, list)
 
@@ -66,7 +68,7 @@ local function check_case(entry, i, case, data, fn)
   if bad or random then return bad end
   if case.grad then
     local cots = {}
-    for k, key in ipairs(case.cot) do cots[k] = data[key] end
+    for k, key in ipairs(case.cot) do cots[k] = decode.copy(data[key]) end
     local leaves = leaves_of(inputs)
     local grads, why
     local done, message = pcall(function() grads, why = gradients(outs, leaves, cots, case.second ~= nil) end)
@@ -124,20 +126,24 @@ local function check_case(entry, i, case, data, fn)
   return bad
 end
 
+-- Ops that follow the memory of their input or need it packed: other layouts are other cases.
+local packed = {}
+for name in ("as_strided as_strided.partial_views as_strided_copy as_strided_scatter view view_as view_copy view_as_complex"):gmatch "%S+" do packed[name] = true end
+
 local small -- the tensors of a folder of make/opinfo_small.py: all in one file
 for _, entry in ipairs(read "ops.json") do
   if not next(only) or only[entry.full] or only[entry.op] then
-    local fn = spell.find(entry)
+    local fn = not (decode.layout and packed[entry.full]) and spell.find(entry)
     if not fn then
       tell:absent(entry.full)
     elseif entry.file then
       local cases = entry.cases or read(entry.file .. ".json")
       local data
       if entry.cases then
-        small = small or assert(accel.load(folder .. "/ops.safetensors"))
+        small = small or decode.tensors(folder .. "/ops.safetensors")
         data = small
       else
-        data = assert(accel.load(folder .. "/" .. entry.file .. ".safetensors"))
+        data = decode.tensors(folder .. "/" .. entry.file .. ".safetensors")
       end
       for i, case in ipairs(cases) do tell:case(entry, check_case(entry, i, case, data, fn)) end
     end

@@ -11,9 +11,9 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
     return 1;
   }
   if (!ac_dtype_is_float((ac_dtype)z->dtype)) z = x_cast(x, z, AC_F32);
-  ac_tensor *y = x_where(x, x_lt(x, T(z), F(0)), F(0x1.921fb54442d18p+1), T(x_mul(x, T(z), F(0))));
-  out[0] = x_where(x, x_isinf(x, z),
-                   T(x_where(x, x_lt(x, T(z), F(0)), F(0x1.921fb54442d18p+1), F(0))), T(y));
+  /* NaN stays, and the gradient is 0 */
+  ac_tensor *plus = x_where(x, x_isnan(x, z), T(x_mul(x, T(z), F(0))), F(0));
+  out[0] = x_where(x, x_lt(x, T(z), F(0)), F(0x1.921fb54442d18p+1), T(plus));
   return 1;
 }
 

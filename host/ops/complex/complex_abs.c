@@ -16,7 +16,8 @@
 static void grad(ac_grad *g) {
   ac_expr *x = &g->x;
   ac_tensor *y = g->out[0];
-  ac_tensor *safe = x_masked_fill(x, y, x_eq(x, T(y), F(0)), F(1));
+  /* at 0 the derivatives of the quotients are 0 as well */
+  ac_tensor *safe = x_masked_fill(x, y, x_eq(x, T(y), F(0)), F(INFINITY));
   for (int i = 0; i < 2; i++) {
     if (!ac_grad_needs(g, i)) continue;
     ac_tensor *d = x_mul(x, T(g->dout[0]), T(x_div(x, aci_grad_operand(g, i), T(safe))));

@@ -11,7 +11,7 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
     return 1;
   }
   ac_tensor *zero = x_eq(x, T(z), F(0)), *r = x_masked_fill(x, x_abs(x, z), zero, F(1));
-  out[0] = x_div(x, T(z), T(r));
+  out[0] = x_masked_fill(x, x_div(x, T(z), T(r)), zero, F(0)); /* for the gradient */
   return 1;
 }
 

@@ -257,6 +257,9 @@ static bool is_value(const aci_param *p, const ac_tensor *t) {
   return p->type != AC_T_TENSOR || aci_is_complex(t) || ac_dtype_is_float((ac_dtype)t->dtype);
 }
 
+/* A list of positions. In other lists integers are values next to complex ones. */
+static bool is_positions(const aci_param *p) { return strcmp(p->name, "indices") == 0; }
+
 /* A real number that fills elements: its imaginary part is 0. Other numbers are factors. */
 static bool is_number_value(const aci_param *p) {
   return p->type == AC_T_OPERAND || strcmp(p->name, "value") == 0;
@@ -271,12 +274,18 @@ static void take_part(ac_expr *x, const aci_sig *s, const ac_value *args, int pa
       v[i].scalar = (ac_scalar){.kind = AC_SCALAR_INT, .i = 0};
     } else if (part == 1 && args[i].kind == AC_T_FLOAT && is_number_value(&s->param[i])) {
       v[i].f = 0;
-    } else if (args[i].kind == AC_T_TENSORS) {
+    } else if (args[i].kind == AC_T_TENSORS && !is_positions(&s->param[i])) {
       v[i].tensors = aci_expr_list(x, args[i].n);
       if (v[i].tensors == NULL && x->st == AC_OK)
         x->st = AC_FAIL(x->e, OOM, "no memory for a list of tensors");
       for (int j = 0; j < args[i].n && x->st == AC_OK; j++)
         v[i].tensors[j] = part_of(x, args[i].tensors[j], part);
+    } else if (args[i].kind == AC_T_TENSORS) {
+      for (int j = 0; j < args[i].n && x->st == AC_OK; j++)
+        if (aci_is_complex(args[i].tensors[j]))
+          x->st =
+              AC_FAIL(x->e, DTYPE, "%s: tensor %d must hold positions, got %s", s->param[i].name,
+                      j + 1, ac_dtype_name((ac_dtype)args[i].tensors[j]->dtype));
     } else if (args[i].kind == AC_T_DTYPE) {
       v[i].dtype = aci_part_dtype(args[i].dtype);
     }

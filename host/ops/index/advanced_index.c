@@ -47,7 +47,14 @@ static ac_status read_dims(const ac_frame *f, int arg, int dims, int ndim, aci_a
 ac_status aci_advanced_index_plan(const ac_frame *f, int arg, int dims, int ndim,
                                   const int64_t *shape, aci_advanced_index *p, ac_err *e) {
   char a[128], b[128];
+  const int64_t one[1] = {1};
   memset(p, 0, sizeof *p);
+  if (ndim == 0 && dims >= 0 &&
+      f->args[dims].kind == AC_T_DIM) { /* counts as one dim, as in PyTorch */
+    p->rank_0 = true;
+    shape = one;
+    ndim = 1;
+  }
   AC_TRY(read_dims(f, arg, dims, ndim, p, e));
   p->side_by_side = p->dim[p->n_index - 1] - p->dim[0] == p->n_index - 1;
   p->n_outer_elems = p->n_inner_elems = p->n = p->n_dst = 1;
@@ -98,7 +105,7 @@ static ac_status out_of_range(const ac_frame *f, const aci_advanced_index *p, in
       "negative ones from the end)",
       aci_op_sig(f->op)->param[arg].name, p->arg[k] + 1, (long long)value,
       aci_shape_str(p->n_batch, idx, pos, sizeof pos), (long long)ac_frame_show(f, p->dim[k]),
-      (long long)shape[p->dim[k]]);
+      p->rank_0 ? 1ll : (long long)shape[p->dim[k]]);
 }
 
 ac_status aci_advanced_index_offsets(ac_frame *f, const aci_advanced_index *p, int arg,
@@ -115,7 +122,7 @@ ac_status aci_advanced_index_offsets(ac_frame *f, const aci_advanced_index *p, i
   ac_status st = AC_OK;
   for (int k = 0; k < p->n_index && st == AC_OK; k++) {
     const ac_tensor *t = index_of(f, arg, p->arg[k]);
-    const int64_t bound = shape[p->dim[k]], w = weight[p->dim[k]];
+    const int64_t bound = p->rank_0 ? 1 : shape[p->dim[k]], w = p->rank_0 ? 0 : weight[p->dim[k]];
     int64_t stride[AC_MAX_DIMS] = {0};
     const int lead = p->n_batch - t->ndim;
     for (int d = 0; d < t->ndim; d++) stride[lead + d] = t->shape[d] == 1 ? 0 : t->stride[d];

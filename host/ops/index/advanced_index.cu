@@ -163,8 +163,8 @@ static ac_status find(ac_frame *f, int arg, int dims_arg, int ndim, const int64_
         f->args[arg].kind == AC_T_TENSORS ? f->args[arg].tensors[p->arg[k]] : f->args[arg].tensor;
     a.ptr[k] = aci_data(t);
     a.dt[k] = t->dtype;
-    a.bound[k] = shape[p->dim[k]];
-    a.weight[k] = stride != NULL ? stride[p->dim[k]] : 0;
+    a.bound[k] = p->rank_0 ? 1 : shape[p->dim[k]];
+    a.weight[k] = stride != NULL && !p->rank_0 ? stride[p->dim[k]] : 0;
     a.number[k] = number;
     number *= a.bound[k];
     const int lead = p->n_batch - t->ndim;

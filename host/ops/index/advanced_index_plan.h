@@ -20,6 +20,7 @@ typedef struct aci_advanced_index {
   int64_t batch[AC_MAX_DIMS];
   int64_t n_outer_elems, n, n_inner_elems, n_dst; /* n_dst: product of the indexed extents */
   bool side_by_side;
+  bool rank_0; /* the tensor has no dims and counts as one of a single position */
 } aci_advanced_index;
 
 /* Dims and shapes of x[indices] with index tensors in argument `arg` (a list or one tensor) for

@@ -18,16 +18,17 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   const void *base, *src;
   ac_block *b1 = NULL, *b2 = NULL, *b3 = NULL;
   int64_t outer = 1, row = 1;
+  const int64_t n = x->ndim > 0 ? x->shape[d] : 1;
   ac_status st;
   for (int i = 0; i < x->ndim; i++) {
     if (i < d) outer *= x->shape[i];
     if (i > d) row *= x->shape[i];
   }
-  AC_GOTO(done, st, aci_index_values(f, 2, x->shape[d], "positions", &ids, &b1, e));
+  AC_GOTO(done, st, aci_index_values(f, 2, n, "positions", &ids, &b1, e));
   AC_GOTO(done, st, aci_contiguous_data(f, x, &base, &b2, e));
   AC_GOTO(done, st, aci_contiguous_data(f, ARG_T(f, 3), &src, &b3, e));
   st = aci_rows_add(f, (ac_dtype)y->dtype, aci_data(y), base, src, ids, outer, ARG_T(f, 2)->numel,
-                    x->shape[d], row, aci_scalar_f(f->args[4].scalar), -1, e);
+                    n, row, aci_scalar_f(f->args[4].scalar), -1, e);
 done:
   ac_block_free(b3);
   ac_block_free(b2);

@@ -32,7 +32,8 @@ static void grad(ac_grad *g) {
   if (!ac_grad_needs(g, 3)) return;
   ac_tensor *picked = x_index_select(&g->x, dy, d, index),
             *row = x_reshape(&g->x, index, (const int64_t[]){-1}, 1);
-  ac_grad_set(g, 3, aci_where_last(&g->x, picked, &row, 1, &dy->shape[d], dy->ndim - 1 - d));
+  if (dy->ndim == 0) ac_grad_set(g, 3, picked);
+  else ac_grad_set(g, 3, aci_where_last(&g->x, picked, &row, 1, &dy->shape[d], dy->ndim - 1 - d));
 }
 
 AC_OP(index_copy, .sig = "index_copy(x: tensor, dim: dim, index: tensor, source: tensor) -> tensor",

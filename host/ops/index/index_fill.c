@@ -12,10 +12,9 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   char a[128];
   AC_TRY(ac_frame_dim(f, 1, x->ndim, &d, e));
   AC_TRY(aci_index_dtype(f, 2, e));
-  if (index->ndim > 1 || x->ndim == 0)
-    return AC_FAIL(
-        e, SHAPE, "takes an index of one dim and a tensor of at least one, got %s and %s",
-        aci_shape_str(index->ndim, index->shape, a, sizeof a), x->ndim == 0 ? "rank 0" : "more");
+  if (index->ndim > 1)
+    return AC_FAIL(e, SHAPE, "index must have one dim, got shape %s",
+                   aci_shape_str(index->ndim, index->shape, a, sizeof a));
   const ac_value *v = &f->args[3];
   if (v->kind != AC_T_TENSOR) {
     AC_TRY(aci_fill_check(v->scalar, (ac_dtype)x->dtype, e));

@@ -23,7 +23,7 @@ ac_status aci_rows_source_shape(ac_frame *f, ac_err *e) {
   if (src->dtype != x->dtype)
     return AC_FAIL(e, DTYPE, "source is %s and x is %s", ac_dtype_name((ac_dtype)src->dtype),
                    ac_dtype_name((ac_dtype)x->dtype));
-  bool ok = index->ndim <= 1 && src->ndim == x->ndim && x->ndim > 0;
+  bool ok = index->ndim <= 1 && src->ndim == x->ndim && (x->ndim > 0 || index->numel == 1);
   for (int i = 0; ok && i < x->ndim; i++)
     ok = src->shape[i] == (i == d ? index->numel : x->shape[i]);
   if (!ok)

@@ -23,23 +23,38 @@ ACI_LOOP4(clamp_dx, double, f64, BWD)
 static const aci_map clamp_map = {3, clamp_f32, clamp_f64, clamp_i64};
 static const aci_map backward_map = {4, clamp_dx_f32, clamp_dx_f64, NULL};
 
-/* A missing bound becomes one that nothing crosses, of the kind that does not change the
- * promotion. */
-static ac_value bound(const ac_value *v, const ac_tensor *x, bool upper) {
+static bool is_bool(const ac_value *v) {
+  return v->kind == AC_T_TENSOR ? v->tensor->dtype == AC_BOOL : v->scalar.kind == AC_SCALAR_BOOL;
+}
+static bool is_float(const ac_value *v) {
+  return v->kind == AC_T_TENSOR ? ac_dtype_is_float((ac_dtype)v->tensor->dtype)
+                                : v->scalar.kind == AC_SCALAR_FLOAT;
+}
+
+/* A missing bound becomes one that nothing crosses, of the kind that does not change the promotion of
+ * x and the other bound. */
+static ac_value bound(const ac_value *v, const ac_value *x, const ac_value *other, bool upper) {
   if (v->kind != AC_T_NONE) return *v;
-  bool flt = ac_dtype_is_float((ac_dtype)x->dtype);
-  ac_value r = {.kind = AC_T_SCALAR, .scalar = {.kind = flt ? AC_SCALAR_FLOAT : AC_SCALAR_INT}};
-  if (flt) r.scalar.f = upper ? INFINITY : -INFINITY;
-  else r.scalar.i = upper ? INT64_MAX : INT64_MIN;
+  ac_value r = {.kind = AC_T_SCALAR, .scalar = {.kind = AC_SCALAR_INT}};
+  if (is_float(x) || is_float(other)) {
+    r.scalar.kind = AC_SCALAR_FLOAT;
+    r.scalar.f = upper ? INFINITY : -INFINITY;
+  } else if (is_bool(x) && is_bool(other)) {
+    r.scalar.kind = AC_SCALAR_BOOL;
+    r.scalar.i = upper;
+  } else {
+    r.scalar.i = upper ? INT64_MAX : INT64_MIN;
+  }
   return r;
 }
 
 /* The frame again with complete bounds in its last two arguments. */
 static void complete(ac_frame *g, ac_value *args) {
-  int n = g->n_args;
+  const int n = g->n_args;
+  const ac_value *x = &g->args[n - 3], *lo = &g->args[n - 2], *hi = &g->args[n - 1];
   memcpy(args, g->args, (size_t)n * sizeof *args);
-  args[n - 2] = bound(&g->args[n - 2], g->args[n - 3].tensor, false);
-  args[n - 1] = bound(&g->args[n - 1], g->args[n - 3].tensor, true);
+  args[n - 2] = bound(lo, x, hi, false);
+  args[n - 1] = bound(hi, x, lo, true);
   g->args = args;
 }
 

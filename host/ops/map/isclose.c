@@ -6,8 +6,8 @@
 static int plain(ac_expr *e, const ac_value *a, ac_tensor **out) {
   ac_tensor *x = a[0].tensor, *y = a[1].tensor;
   /* a type that holds differences */
-  if (!ac_dtype_is_float((ac_dtype)x->dtype)) x = x_cast(e, x, AC_I64);
-  if (!ac_dtype_is_float((ac_dtype)y->dtype)) y = x_cast(e, y, AC_I64);
+  if (!aci_has_grad((ac_dtype)x->dtype)) x = x_cast(e, x, AC_I64);
+  if (!aci_has_grad((ac_dtype)y->dtype)) y = x_cast(e, y, AC_I64);
   if (x == NULL || y == NULL) return 0;
   if (!(a[2].f >= 0) || !(a[3].f >= 0)) {
     e->st = AC_FAIL(e->e, INVALID, "rtol and atol must not be below zero, got %g and %g", a[2].f,

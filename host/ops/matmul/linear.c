@@ -60,6 +60,10 @@ static void grad(ac_grad *g) {
 /* x W^T + b */
 static int on_complex(ac_expr *x, const ac_op *op, const ac_value *a, ac_tensor **out) {
   (void)op;
+  if (a[1].tensor->ndim != 2) {
+    x->st = AC_FAIL(x->e, SHAPE, "needs weight (out, in), got one of %d dims", a[1].tensor->ndim);
+    return 0;
+  }
   out[0] = x_matmul(x, a[0].tensor, x_transpose(x, a[1].tensor, 0, 1));
   if (a[2].kind == AC_T_TENSOR) out[0] = x_add(x, T(out[0]), T(a[2].tensor), aci_float(1));
   return 1;

@@ -30,10 +30,10 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
     most = x_full_like(x, none, aci_float(hi), NULL, NULL);
   }
   ac_tensor *inside = x_logical_and(x, T(x_ge(x, T(v), T(least))), T(x_le(x, T(v), T(most))));
-  ac_tensor *share = x_div(x, T(x_sub(x, T(v), T(least), aci_float(1))),
-                           T(x_sub(x, T(most), T(least), aci_float(1))));
+  ac_tensor *share = x_mul(x, T(x_sub(x, T(v), T(least), aci_float(1))), F((double)bins));
+  share = x_div(x, T(share), T(x_sub(x, T(most), T(least), aci_float(1))));
   const ac_operand first = ac_operand_int(0), last = ac_operand_int(bins - 1);
-  share = x_where(x, inside, T(x_mul(x, T(share), F((double)bins))), F((double)bins + 0.5));
+  share = x_where(x, inside, T(share), F((double)bins + 0.5));
   ac_tensor *at = x_cast(x, x_floor(x, share), AC_I64); /* `bins`: not counted */
   at = x_clamp(x, at, &first, NULL);
   at = x_where(x, inside, T(x_clamp(x, at, NULL, &last)), ac_operand_int(bins));

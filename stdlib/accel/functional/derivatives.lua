@@ -70,7 +70,7 @@ function M.gradient(x, opts)
   if list and #opts.spacing ~= #dims then
     raise("gradient: spacing has %d entries for %d dims", #opts.spacing, #dims)
   end
-  if not x:is_floating_point() then x = x:to "f32" end
+  if not x:is_floating_point() and not x:is_complex() then x = x:to "f32" end
   local out, seen = {}, {}
   for i, d in ipairs(dims) do
     local at = d < 0 and d + x.ndim + 1 or d

@@ -88,6 +88,13 @@ function M.same(matrix, A) return accel.where(accel.ones_like(A:detach(), { dtyp
 ---@param x accel.Tensor
 function M.mT(x) return x:transpose(-1, -2) end
 
+--- The transpose, of complex matrices with conjugates.
+---@param x accel.Tensor
+function M.mH(x)
+  local t = x:transpose(-1, -2)
+  return x:is_complex() and t:conj() or t
+end
+
 local EPS <const> = { f64 = 0x1p-52, f32 = 0x1p-23, bf16 = 0x1p-7, f16 = 0x1p-10 }
 
 --- The distance from 1 to the next number of a dtype.

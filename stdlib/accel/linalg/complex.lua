@@ -50,17 +50,24 @@ local function unblocked(x)
   return accel.complex(first:select(-2, 1), first:select(-2, 2))
 end
 
+-- The Hermitian matrix of which a triangle is given. Its gradient is Hermitian as well, as of the real op.
+local Hermitian = accel.Function {
+  name = "linalg.cholesky",
+  forward = function(_, A, upper)
+    local strict = upper and A:triu(1) or A:tril(-1)
+    local diagonal = accel.diag_embed(A:real():diagonal(0, -2, -1))
+    return strict + strict:transpose(-1, -2):conj() + accel.complex(diagonal, accel.zeros_like(diagonal))
+  end,
+  backward = function(_, g) return (g + g:transpose(-1, -2):conj()) * 0.5 end,
+}
+
 --- The lower factor L with A = L L^H, or U with A = U^H U, of a Hermitian matrix, of which the lower triangle (the upper one) is read: its blocks
 --- are the factor of the blocks of A, because the factor with a positive diagonal is unique. info: as cholesky_ex.
 ---@param A accel.Tensor (..., n, n)
 ---@param upper boolean
 ---@return accel.Tensor, accel.Tensor
 function M.cholesky(A, upper)
-  local half = upper and A:triu() or A:tril()
-  local strict = upper and A:triu(1) or A:tril(-1)
-  local diagonal = half - strict
-  local hermitian = strict + strict:transpose(-1, -2):conj() + accel.complex(diagonal:real(), accel.zeros_like(diagonal:real()))
-  local L, info = accel.cholesky_ex(blocks(hermitian), upper)
+  local L, info = accel.cholesky_ex(blocks(Hermitian(A, upper)), upper)
   return unblocked(L), (info + 1):div(2, "floor"):to(info.dtype)
 end
 

@@ -6,7 +6,7 @@ local common = require "accel.linalg.common"
 local complex = require "accel.linalg.complex"
 local raise = require "accel.util.raise"
 
-local matrix, mT = common.matrix, common.mT
+local matrix, mH, mT = common.matrix, common.mH, common.mT
 
 local M = {}
 
@@ -132,7 +132,7 @@ function M.qr(A, ...)
   return accel.qr(A, mode)
 end
 
---- The first n columns of H_1 H_2 ... H_k with H_i = I - tau_i v_i v_i^T: column i of A below its diagonal is v_i, with
+--- The first n columns of H_1 H_2 ... H_k with H_i = I - tau_i v_i v_i^H: column i of A below its diagonal is v_i, with
 --- one on the diagonal. They are made of operations on vectors, from the last reflection to the first.
 --- example: accel.linalg.householder_product(accel.tensor { { 1.0 }, { 1.0 } }, accel.tensor { 1.0 }) --> { { 0 }, { -1 } }
 ---@param A accel.Tensor (..., m, n) with m >= n
@@ -151,15 +151,16 @@ function M.householder_product(A, tau, ...)
   return M._reflect(A, tau, common.same(common.eye(A, m, n), A), true)
 end
 
---- H_1 ... H_k x, or H_k ... H_1 x (its transpose), for x of as many rows as A.
+--- H_1 ... H_k x, or with forward = false the product of the (conjugate) transposes, H_k' ... H_1' x, for x of as many rows as A.
 function M._reflect(A, tau, x, forward)
   local m, k = A.shape[A.ndim - 1], tau.shape[tau.ndim]
   local low = A:narrow(-1, 1, k):tril(-1) + common.eye(A, m, k)
   local first, last, step = 1, k, 1
-  if forward then first, last, step = k, 1, -1 end
+  if forward then first, last, step = k, 1, -1
+  elseif tau:is_complex() then tau = tau:conj() end
   for i = first, last, step do
     local v = low:narrow(-1, i, 1)
-    x = x - (v * tau:narrow(-1, i, 1):unsqueeze(-1)):matmul(mT(v):matmul(x))
+    x = x - (v * tau:narrow(-1, i, 1):unsqueeze(-1)):matmul(mH(v):matmul(x))
   end
   return x
 end

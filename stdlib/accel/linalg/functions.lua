@@ -159,7 +159,7 @@ function M.matmul(x, y, ...)
   return accel.matmul(x, y)
 end
 
---- Sums of products along dim, of batches that broadcast.
+--- Sums of products along dim, of batches that broadcast. Complex x is conjugated.
 --- example: accel.linalg.vecdot(accel.tensor { { 1.0, 2.0 } }, accel.tensor { { 3.0, 4.0 } }) --> { 11 }
 ---@param x accel.Tensor
 ---@param y accel.Tensor
@@ -169,7 +169,7 @@ function M.vecdot(x, y, ...)
   local dim = parse_vecdot(...).dim
   common.tensor("linalg.vecdot", "x", x)
   common.tensor("linalg.vecdot", "y", y)
-  return (x * y):sum { dim = dim }
+  return ((x:is_complex() and x:conj() or x) * y):sum { dim = dim }
 end
 
 --- The vector product along a dim of 3 elements, of batches that broadcast.

@@ -13,7 +13,7 @@ local function pairs_of(A)
   return kernel(A, false)
 end
 
-local function mH(x) return common.mT(x):conj() end
+local mH = common.mH
 
 -- dA = V^-H (diag(dw) + (V^H dV - V^H V diag(Re(diag(V^H dV)))) / conj(E)) V^H with E_ij = w_j - w_i (Boeddeker and others, On the computation
 -- of complex-valued gradients with application to statistically optimum beamforming, 2017, 4.34; the second term keeps columns at length 1).

@@ -57,7 +57,7 @@ function M.ormqr(x, tau, other, ...)
   common.tensor("ormqr", "tau", tau)
   common.matrix("ormqr", "other", other)
   if o.left then return factors._reflect(x, tau, other, not o.transpose) end
-  return common.mT(factors._reflect(x, tau, common.mT(other), o.transpose))
+  return common.mH(factors._reflect(x, tau, common.mH(other), o.transpose))
 end
 
 function M.frobenius_norm(x, ...)

@@ -150,3 +150,20 @@ case("Tensor cfloat", "x.cfloat()", x=f(3))
 case("Tensor cdouble", "x.cdouble()", x=f(3, dtype="f32"))
 for n in "softmax log_softmax".split():
     fails(f"torch,Tensor {n}", f"x.{n}(0)" if n == "nothing" else f"x.{n}(0).gt(x.{n}(0))", f"x:{n}(1)", x=z)
+# lists of positions, forms that conjugate, second derivatives at 0
+P, V = lit([0, 1, 1], dtype="i64"), c((1, 2), (3, -4), (0.5, -1))
+case("Tensor index", "x[j]", "x[{j}]", x=m, j=P)
+case("Tensor index", "x[:, j]", "x[{{1, 2}, j}]", x=m, j=P)
+case("Tensor index_put", "x.index_put((j,), v)", "x:index_put({j}, v)", x=m, j=lit([1], dtype="i64"), v=c((1, 2), (3, -4), shape=(2,)))
+case("torch,Tensor isclose", "x.isclose(y)", None, x=V, y=c((1, 2), (3, -4.5), (0.9, -1)))
+case("torch,Tensor isclose", "x.isclose(y, atol=0.6)", "x:isclose(y, { atol = 0.6 })", x=V, y=c((1, 2), (3, -4.5), (0.9, -1)))
+case("torch,Tensor allclose", "x.allclose(x)", None, x=V)
+case("linalg vecdot", "linalg.vecdot(x, y)", None, x=z, y=w)
+case("linalg householder_product", "linalg.householder_product(x, y)", None, x=m, y=c((0.5, 1), (-1, 0.25)))
+for left in (True, False):
+    for t in (False, True):
+        case("torch,Tensor ormqr", f"torch.ormqr(x, y, k, {left}, {t})", f"accel.ormqr(x, y, k, {str(left).lower()}, {str(t).lower()})",
+             grad=False, x=m, y=c((0.5, 1), (-1, 0.25)), k=k)
+case("torch gradient", "torch.gradient(x)[0]", "accel.gradient(x)[1]", x=z)
+case("linalg cholesky", "(lambda L: (L @ L.mH, L.abs()))(linalg.cholesky(x @ x.mH + torch.eye(2)))",
+     "(function(L) return L:matmul(L:transpose(-1, -2):conj()), L:abs() end)(linalg.cholesky(x:matmul(x:transpose(-1, -2):conj()) + accel.eye(2, { dtype = 'f64' })))", x=m)

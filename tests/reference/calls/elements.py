@@ -64,3 +64,19 @@ fails("Tensor addmm_", "y.addmm_(z, v)", x=f(4), z=f(2, 3), v=f(3, 4))
 case("Tensor,torch bmm", "torch.bmm(x, z)", x=f(2, 2, 3), z=f(2, 3, 2))
 case("Tensor,torch svd", "torch.svd(x)[1]", "(select(2, accel.svd(x)))", grad=False, x=f(3, 2))
 case("Tensor,torch qr", "torch.linalg.qr(x)[1].abs()", "select(2, accel.qr(x)):abs()", grad=False, x=f(3, 2))
+# a tensor of rank 0 counts as one dim
+for n, more in (("index_fill", "2.5"), ("index_copy", "v"), ("index_add", "v")):
+    case(f"Tensor,torch {n}", f"x.{n}(0, z, {more})", f"x:{n}(1, z, {more})", x=f(), z=I(0), v=f())
+    case(f"Tensor {n}_", f"y.{n}_(0, z, {more})", f"y:{n}_(1, z, {more})", x=f(), z=I(0), v=f())
+case("Tensor index_fill", "x.index_fill(0, z, v)", "x:index_fill(1, z, v)", x=f(), z=I(0, 0), v=f())
+fails("Tensor index_fill", "x.index_fill(0, z, 1)", "x:index_fill(1, z, 1)", x=f(), z=I(1))
+fails("Tensor index_add", "x.index_add(0, z, v)", "x:index_add(1, z, v)", x=f(), z=I(0, 0), v=f())
+# bounds of clamp: a missing one promotes nothing and cuts nothing
+for n in "clamp_min clamp_max".split():
+    for x_, y_ in ((b(4), b(4)), (b(4), i(4)), (b(4), f(4, dtype="f32")), (i(4), b(4)), (i(4, dtype="i32"), i(4)), (f(4, dtype="f32"), b(4))):
+        case(f"Tensor,torch {n}", f"x.{n}(v)", grad=False, x=x_, v=y_)
+    case(f"Tensor,torch {n}", f"x.{n}(v)", grad=False, x=i(3), v=lit([1e30, -1e30, 0.5], dtype="f32"))
+for dt in "bf16 f16 f32 f64".split():
+    case("torch angle", "torch.angle(x)", x=lit([2.0, -1.0, 0.0, float("inf"), float("-inf")], dtype=dt))
+case("torch histc", "x.histc(10, 0, 1)", grad=False, x=lit([0.1 * k for k in range(10)] + [0.29, 0.58, 1.0]))
+case("torch histc", "x.histc(999, -3, 7)", grad=False, x=lit([-3 + 10 * k / 999 for k in range(0, 999, 7)]))

@@ -1,6 +1,6 @@
 """Samples of PyTorch's own test database (OpInfo) with PyTorch's results: python opinfo.py OUT [--keep] [--seed N] [op ...]
 
-For every op of op_db, dtype and sample: the arguments, the result, the gradients of sum(result * cotangent), in f64 also the
+For every op of op_db, dtype and sample: the arguments, the result, the gradients of sum(result * cotangent), in f64 and c128 also the
 gradients of those, what the in-place form gives; and the inputs that PyTorch refuses. tests/reference/opinfo.lua calls accel
 with the same. OUT gets ops.json (one entry per file) and NAME.json with NAME.safetensors per op and dtype; --keep leaves those that are there.
 --seed N [0] draws other tensors and takes other samples of a large pool.
@@ -20,7 +20,8 @@ warnings.filterwarnings("ignore")
 torch.set_num_threads(1)
 
 DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.int64: "i64",
-          torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8", torch.bool: "bool"}
+          torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8", torch.bool: "bool",
+          torch.complex64: "c64", torch.complex128: "c128"}
 MOST_ELEMENTS = 4096
 MOST_SAMPLES = 48  # of an op and dtype, evenly chosen: pools have thousands
 SEED = 0
@@ -46,7 +47,10 @@ class Store:
         if t.numel() > MOST_ELEMENTS:
             raise Unknown("a tensor that is too large to be stored")
         key = f"t{len(self.tensors)}"
-        self.tensors[key] = t.detach().resolve_conj().resolve_neg().clone().contiguous()
+        t = t.detach().resolve_conj().resolve_neg().clone().contiguous()
+        if t.is_complex():  # pairs of real and imaginary part, by the name of the key: safetensors has no c128
+            key, t = key + "c", torch.view_as_real(t).clone()
+        self.tensors[key] = t
         return key
 
 
@@ -119,18 +123,20 @@ def fresh(v):
 
 
 def wide(v):
-    """The same values in f64: what the result would be without rounding."""
-    return map_tensors(v, lambda t: (t.detach().double() if t.is_floating_point() else t.detach().clone())
-                       .requires_grad_(t.requires_grad))
+    """The same values in f64 or c128: what the result would be without rounding."""
+    def widened(t):
+        t = t.detach()
+        return t.double() if t.is_floating_point() else t.to(torch.complex128) if t.is_complex() else t.clone()
+    return map_tensors(v, lambda t: widened(t).requires_grad_(t.requires_grad))
 
 
 def cotangents(outs, seed):
     g = torch.Generator().manual_seed(seed)
-    return [torch.randn(o.shape, generator=g, dtype=torch.float64).to(o.dtype) for o in outs]
+    return [torch.randn(o.shape, generator=g, dtype=torch.complex128 if o.is_complex() else torch.float64).to(o.dtype) for o in outs]
 
 
 def differentiable(outs):
-    return [o for o in outs if isinstance(o, torch.Tensor) and o.requires_grad and o.is_floating_point()]
+    return [o for o in outs if isinstance(o, torch.Tensor) and o.requires_grad and (o.is_floating_point() or o.is_complex())]
 
 
 def run(call, args, kwargs, order, cots=None, second=False):
@@ -165,7 +171,7 @@ def case_of(op, sample, store, dtype):
     inputs = []
     entry = {"args": [encode(v, store, inputs) for v in args],
              "kwargs": {k: encode(v, store, inputs) for k, v in kwargs.items()}}
-    second = dtype == torch.float64 and op.supports_gradgrad
+    second = dtype in (torch.float64, torch.complex128) and op.supports_gradgrad
     fresh_args, fresh_kwargs = fresh(list(args)), fresh(kwargs)
     torch.manual_seed(SEED + 1)
     try:
@@ -190,7 +196,7 @@ def case_of(op, sample, store, dtype):
         entry["grad"] = [store.put(g) if g is not None else False for g in grads]
         if seconds is not None:
             entry["second"], entry["second_cot"] = ([store.put(g) if g is not None else False for g in part] for part in seconds)
-    if dtype in (torch.float32, torch.bfloat16, torch.float16):  # what it would be without rounding on the way
+    if dtype in (torch.float32, torch.bfloat16, torch.float16, torch.complex64):  # what it would be without rounding on the way
         try:
             torch.manual_seed(SEED + 1)
             exact, exact_grads, _, _ = run(op.op, wide(list(args)), wide(kwargs), inputs, cots)

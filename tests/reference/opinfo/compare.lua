@@ -7,7 +7,7 @@ local accel = require "accel"
 
 local M = { none = setmetatable({}, { __tostring = function() return "nil" end }) }
 
-local EPS = { f64 = 2.3e-16, f32 = 1.2e-7, bf16 = 7.8125e-3, f16 = 9.765625e-4 }
+local EPS = { f64 = 2.3e-16, f32 = 1.2e-7, bf16 = 7.8125e-3, f16 = 9.765625e-4, c64 = 1.2e-7, c128 = 2.3e-16 }
 local FLOATS = EPS
 
 local function text(shape) return "(" .. table.concat(table.pack(table.unpack(shape)), ", ") .. ")" end
@@ -20,7 +20,10 @@ local function same_shape(got, want)
   end
 end
 
-local function values(t) return t:detach():to("f64"):reshape(-1):tolist() end
+local function values(t)
+  t = t:detach()
+  return (t:is_complex() and t:view_as_real() or t):to("f64"):reshape(-1):tolist()
+end
 
 local function finite(v) return v == v and v ~= math.huge and v ~= -math.huge end
 local function equal(a, b) return a == b or (a ~= a and b ~= b) end
@@ -37,7 +40,8 @@ local function elements(got, want, exact, dtype, loose)
       if finite(b[i]) then own = math.max(own, math.abs(b[i] - x[i])) end
     end
   end
-  local bar = math.max(4 * own, (dtype == "f64" and 4e5 or 32) * eps * scale, (dtype == "f64" and 4e3 or 4) * eps) * (loose or 1)
+  local double = dtype == "f64" or dtype == "c128"
+  local bar = math.max(4 * own, (double and 4e5 or 32) * eps * scale, (double and 4e3 or 4) * eps) * (loose or 1)
   for i = 1, #b do
     local v = a[i]
     if not (equal(v, b[i]) or equal(v, x[i])) then

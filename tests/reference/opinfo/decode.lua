@@ -2,7 +2,25 @@
 local accel = require "accel"
 local spell = require "opinfo.spell"
 
-local M = { dim = spell.dim }
+local M = { dim = spell.dim, layout = nil }
+
+--- The tensors of a file by key. Complex ones are stored as pairs, with a "c" after their key.
+function M.tensors(path)
+  local data = assert(accel.load(path))
+  for key, t in pairs(data) do
+    if key:sub(-1) == "c" then data[key] = t:view_as_complex() end
+  end
+  return data
+end
+
+--- A copy of t in the layout that M.layout names: nil packed, "strided" with other numbers after each element and before the first, "transposed" by
+--- columns.
+function M.copy(t)
+  if M.layout == "transposed" and t.ndim > 1 then return t:transpose(-1, -2):contiguous():transpose(-1, -2) end
+  if M.layout ~= "strided" then return t:clone() end
+  local other = t.dtype == "bool" and t:logical_not() or t:flip { 1 }
+  return accel.stack({ other, t, other }, -1):select(-1, 2)
+end
 
 --- A function that reads a JSON file of the folder.
 function M.reader(folder)
@@ -22,7 +40,7 @@ end
 function M.value(v, data, inputs)
   if type(v) ~= "table" then return v end
   if v.tensor then
-    local t = data[v.tensor]:clone()
+    local t = M.copy(data[v.tensor])
     if v.grad then t.requires_grad = true end
     inputs[#inputs + 1] = t
     return t
@@ -49,7 +67,7 @@ end
 
 local function first_key(v)
   if type(v) ~= "table" then return -1 end
-  if v.tensor then return tonumber(v.tensor:sub(2)) end
+  if v.tensor then return tonumber(v.tensor:match "%d+") end
   local least = -1
   for _, x in ipairs(v.list or {}) do
     local k = first_key(x)
