@@ -1,4 +1,6 @@
 /* Elastic jobs in Lua: the table accel.elastic.core, which stdlib/accel/elastic completes. */
+#include "accel/tensor.h"
+#include "bindings/core/op.h"
 #include "dist.h"
 
 /* active(): whether ranks of this job may be lost while the others continue */
@@ -65,11 +67,17 @@ static int recover(lua_State *L) {
   return 1;
 }
 
+/* version(t): grows with every write to the tensor's storage */
+static int version(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const ac_tensor *t = lac_check_tensor(L, S, 1, "t");
+  lua_pushinteger(L, (lua_Integer)ac_storage_version(ac_tensor_storage(t)));
+  return 1;
+}
+
 LAC_OPEN("accel.elastic.core", elastic) {
-  static const luaL_Reg funcs[] = {{"active", active},
-                                   {"generation", generation},
-                                   {"phase", phase},
-                                   {"recover", recover},
-                                   {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"active", active},   {"generation", generation},
+                                   {"phase", phase},     {"recover", recover},
+                                   {"version", version}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
 }

@@ -67,7 +67,8 @@ ac_status aci_aborted(ac_world *w, ac_err *e) {
   if (h == NULL || atomic_load_explicit(&h->abort_reason.round, memory_order_relaxed) == w->round)
     return AC_OK;
   return AC_FAIL(e, MEMBERSHIP,
-                 "a rank of this job was lost; the others must form the next generation");
+                 "a rank of this job was lost; an Accelerator's gather, reduce and broadcast "
+                 "continue without it, collectives of accel.dist do not");
 }
 
 bool ac_world_aborted(ac_world *w, ac_err *e) { return over(w, e) != AC_OK; }

@@ -2,7 +2,7 @@
 -- gather_for_metrics, checkpoints. Every rank prints what an undisturbed run prints: a hash of the weights, the metrics and the rows of each
 -- evaluation.
 --   elastic_calls_case.lua FOLDER EPOCHS VICTIM AT WHEN
--- Rank VICTIM (its number at the start) kills itself "before" or "after" its AT-th collective from the first pass on. WHEN "all": it kills
+-- Rank VICTIM (its number at the start) kills itself "before" or "after" its AT-th collective from the Accelerator on. WHEN "all": it kills
 -- the whole job, "save": itself, a moment after the AT-th save began. AT = 0: nobody. It also prints the number of collectives of a run.
 local accel = require "accel"
 local nn, dist = accel.nn, accel.dist
@@ -33,6 +33,7 @@ for _, name in ipairs { "all_reduce", "barrier", "broadcast", "all_gather_into_t
 end
 
 accel.manual_seed(3)
+armed = true
 local accelerator = accel.Accelerator {
   micro_batches = M, kwargs_handlers = { accel.DistributedDataParallelKwargs { deterministic = "world" } },
   project_config = accel.ProjectConfiguration { project_dir = folder, automatic_checkpoint_naming = true, total_limit = 2 },
@@ -56,7 +57,6 @@ local function save(opts)
   if mine and when == "save" and saves == at then os.execute(("(sleep 0.00%d; kill -9 %s) </dev/null >/dev/null 2>&1 &"):format(saves % 10, pid)) end
   accelerator:save_state(nil, opts)
 end
-armed = true
 while loader.iteration < EPOCHS do
   model:train()
   for batch in loader() do

@@ -88,6 +88,29 @@ for _, n in ipairs(sample.full and { 2, 3, 4 } or { 2 + random:below(3) }) do
 end
 if not sample.full then again(2 + random:below(3), 20 + random:below(60)) end
 
+-- Without micro_batches they are as many as the ranks, and a start with another number of ranks would have other updates.
+local function other_updates()
+  fresh()
+  local f <close> = assert(io.open(tmp .. "/updates.lua", "w"))
+  f:write [[
+local accel = require "accel"
+local a = accel.Accelerator { project_dir = arg[1] }
+local model = accel.nn.Linear(2, 1)
+model = a:prepare(model, accel.optim.SGD(model:parameters(), { lr = 0.1 }))
+a:save_state(arg[1] .. "/checkpoints/one")
+]]
+  f:close()
+  local function run(n, options)
+    local p <close> = assert(io.popen(("timeout -s KILL 60 '%s' --num-threads 1 %s --num-machines 1:1 --nproc-per-node %d '%s/updates.lua' '%s' 2>&1"
+      .. " </dev/null"):format(accel.process.program(), options, n, tmp, tmp)))
+    return p:read "a"
+  end
+  run(3, "")
+  local out = run(2, "--resume auto")
+  assert(out:find("its updates have 3 micro-batches, those of this job 2", 1, true), out)
+end
+if sample.full or random:below(4) == 0 then other_updates() end
+
 -- Calls in places where they cannot be made again: one error that says what to write.
 local function refused(where, n, expected)
   fresh()
@@ -99,7 +122,18 @@ local function lose(rank) if accel.dist.get_rank() == rank then os.execute "kill
 if where == "seeds" then accel.accelerator.set_seed(1, { device_specific = true }) end
 local accelerator = accel.Accelerator { micro_batches = 4, kwargs_handlers = { accel.DistributedDataParallelKwargs { deterministic = "world" } } }
 local set = data.TensorDataset(accel.ones(16, 2))
-local model = nn.Linear(2, 1)
+local Net = nn.Module:extend "Net"
+function Net:init()
+  nn.Module.init(self)
+  self.linear, self.calls = nn.Linear(2, 1), 0
+  self:register_buffer("seen", accel.zeros(1))
+end
+function Net:forward(x)
+  self.calls = self.calls + 1
+  if where == "buffer" and self.calls > 2 then self.seen:add_(1) end
+  return self.linear(x)
+end
+local model = Net()
 local sgd = accel.optim.SGD(model:parameters(), { lr = 0.1 })
 local model, sgd, train, test = accelerator:prepare(model, sgd, data.DataLoader(set, { batch_size = 2 }), data.DataLoader(set, { batch_size = 2 }))
 for batch in train() do
@@ -134,11 +168,11 @@ print "through"]]):format(where))
   local out = p:read "a"
   assert(out:find(expected, 1, true) and not out:find("through", 1, true), out)
 end
-local taken = sample.one_of(5)
+local taken = sample.one_of(6)
 for where, expected in accel.pairs {
   inside = "write `if accelerator.sync_gradients then` around it", sums = "a rank was lost with rows that no call had gathered",
   two = "a rank was lost between two calls for one batch", reduce = "a rank was lost with rows that no call had gathered",
-  seeds = "an elastic job needs one seed",
+  seeds = "an elastic job needs one seed", buffer = "the forward changes the buffer 'seen'",
 } do
   if taken() then refused(where, 2, expected) end
 end

@@ -106,7 +106,7 @@ return function(plan, seed)
     return all and newest or math.max(top, newest - 1)
   end
 
-  local core = {}
+  local core = { version = require "accel.elastic.core".version }
   function core.active() return true end
   function core.generation() return self.generation end
   function core.phase(kind, u) self.word = { u, ORDER[kind] } end

@@ -125,11 +125,11 @@ function Accelerator:init(opts)
   self._micro_steps = MicroSteps()
   self._checkpointing = { custom = {}, save_hooks = {}, load_hooks = {} }
   self._trackers = { entries = filter_trackers(resolved.log_with, self.logging_dir), running = {} }
-  self._resume = Resume(self)
   self.gradient_state.random = self.micro_batches and MicroBatchRandom(self.micro_batches) or nil
   self._elastic = Elastic.of(self)
   self.gradient_state.elastic = self._elastic
-  checkpoint_folder.look(self)
+  self._resume = Resume(self)
+  Elastic.together(self, checkpoint_folder.look, self)
   if resolved.notes and #resolved.notes > 0 then
     self:_warn("keys of the DeepSpeed configuration that have no effect here: " .. table.concat(resolved.notes, "; "))
   end
@@ -176,8 +176,10 @@ function attributes:sync_gradients() return self.gradient_state.sync_gradients e
 function attributes:gradient_accumulation_steps() return self.gradient_state.num_steps end
 function attributes:gradient_accumulation_plugin() return self.gradient_state.plugin end
 function attributes:step()
-  local elastic = rawget(self, "_elastic")
-  return math.max(checkpoint_content.step(self), elastic and elastic.transaction.step or 0)
+  if #self._prepared.optimizers == 0 and self._update.n > 0 then
+    self:_warn "Accelerator: step counts the updates of prepared optimizers, and there are none; give the optimizer to prepare"
+  end
+  return checkpoint_content.step(self)
 end
 function attributes:generation()
   local elastic = rawget(self, "_elastic")

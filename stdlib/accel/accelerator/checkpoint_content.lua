@@ -299,7 +299,7 @@ function M.record(accelerator, hooked, adapters)
     cuts[i] = engine and sharded().cut(accelerator, engine) or false
   end
   return {
-    step = M.step(accelerator), epoch = at.epoch or 0, samples = at.samples or at.batches or 0,
+    step = M.step(accelerator), micro_batches = accelerator.micro_batches, epoch = at.epoch or 0, samples = at.samples or at.batches or 0,
     world = { num_processes = accelerator.num_processes, num_nodes = dist.get_num_nodes() },
     config = config_hash(accelerator),
     iteration = accelerator.project_configuration.iteration,

@@ -173,6 +173,17 @@ local function check_optimizer(c, optimizer, i, known, parameters, mesh)
   end)
 end
 
+--- Other updates than the run had before give other numbers. Only who has set them can have meant that.
+local function check_micro_batches(stored, accelerator)
+  local own = accelerator.micro_batches
+  if not stored or not own or stored == own then return end
+  local text = ("its updates have %d micro-batches, those of this job %d"):format(stored, own)
+  if accelerator.config:origin "micro_batches" ~= "argument" then
+    raise("%s, gradient_accumulation_steps x ranks; set micro_batches = %d to continue the run on any number of ranks", text, stored)
+  end
+  accelerator:_warn(("load_state: %s; set micro_batches = %d to continue the run with the same numbers"):format(text, stored))
+end
+
 --- Phase 1. Raises if anything is missing, damaged or from another run. Changes nothing.
 ---@param accelerator accel.Accelerator
 ---@param c table an open checkpoint
@@ -182,6 +193,7 @@ function M.check(accelerator, c, skip)
   local prepared, record = accelerator._prepared, c.manifest.state
   local _ <close> = accel.no_grad()
   check_counts(record, accelerator)
+  check_micro_batches(record.micro_batches, accelerator)
   local plan = { c = c, record = record, tensors = {}, optimizers = {}, schedulers = {}, loaders = {}, samplers = {},
     custom = {} }
   for i in ipairs(prepared.models) do

@@ -12,6 +12,7 @@ local quota = require "accel.dist.quota"
 local raise = require "accel.util.raise"
 local recording = require "accel.util.recording"
 local state = require "accel.accelerator.state"
+local trackers = require "accel.accelerator.elastic_trackers"
 
 ---@class accel.accelerator.Elastic : accel.elastic.Owner
 ---@field transaction accel.elastic.Transaction
@@ -48,10 +49,12 @@ end
 function Elastic:init(accelerator, core)
   self.accelerator = setmetatable({ accelerator }, { __mode = "v" })
   self.core, self.transaction = core, Transaction(core, self, accelerator.micro_batches)
-  self.callbacks, self.buffers, self.rows = {}, {}, calls.rows()
+  self.callbacks, self.buffers, self.rows = {}, setmetatable({}, { __mode = "k" }), calls.rows()
   self.first, self.share = quota.of(accelerator.micro_batches, accelerator.num_processes, accelerator.process_index)
+  self.main = accelerator.is_main_process
   current[1] = self
   calls.install(self, accelerator)
+  trackers.install(self, accelerator)
 end
 
 local function models(self) return self.accelerator[1]._prepared.models end
@@ -62,27 +65,46 @@ local function models(self) return self.accelerator[1]._prepared.models end
 function Elastic:adopt(model)
   model.reducer.rebuilt, model.reducer.transactional = true, true
   model.options.broadcast_buffers = false
-  local counted = {} -- by accel.nn.parallel.batch_statistics
-  for module in model.module:modules() do
+end
+
+--- By tensor: the statistics of batch norm, which accel.nn.parallel.batch_statistics changes once per update.
+local function counted_of(model)
+  local counted = {}
+  for module in model:modules() do
     for _, cls in next, norms do
       if class.isinstance(module, cls) then
         for _, b in ipairs(module:buffers()) do counted[b] = true end
       end
     end
   end
-  for name, b in pairs(model.module:named_buffers()) do
-    if not counted[b] then self.buffers[#self.buffers + 1] = { name = name, now = b, before = accel.unscoped(b.clone, b) } end
+  return counted
+end
+
+--- The other buffers of the prepared models, as they are when an update begins.
+local function note_buffers(self)
+  local notes, core = self.buffers, self.core
+  for _, model in ipairs(models(self)) do
+    local own = notes[model] or { counted = counted_of(model) }
+    notes[model] = own
+    for name, b in pairs(model:named_buffers()) do
+      local version, known = core.version(b), own[name]
+      if not own.counted[b] and not (known and known.now == b and known.version == version) then
+        own[name] = { now = b, version = version, before = accel.unscoped(b.clone, b) }
+      end
+    end
   end
 end
 
---- After the first update: a buffer that a forward has changed would differ after an update that ranks did twice.
+--- A buffer that a forward has changed would differ after an update that ranks did twice.
 local function check_buffers(self)
-  for _, b in ipairs(self.buffers) do
-    if not accel.equal(b.now, b.before) then
-      raise("optimizer:step(): the forward changes the buffer '%s', which an elastic job cannot undo; use batch norm, or --num-processes", b.name)
+  for model, own in next, self.buffers do
+    for name, b in pairs(model:named_buffers()) do
+      local known = own[name]
+      if known and (known.now ~= b or known.version ~= self.core.version(b)) and not accel.equal(b, known.before) then
+        raise("optimizer:step(): the forward changes the buffer '%s', which an elastic job cannot undo; use batch norm, or --num-processes", name)
+      end
     end
   end
-  self.buffers = {}
 end
 
 -- The owner of the transaction -------------------------------------------------------------------
@@ -94,10 +116,10 @@ function Elastic:settle()
   end
 end
 
---- The update is dropped on this rank. Its gradients count for nothing until the next batch.
-local function drop(self)
+--- The update is dropped on this rank. Its gradients count for nothing until the next batch. again: it begins again.
+local function drop(self, again)
   local accelerator = self.accelerator[1]
-  accelerator._update:discard()
+  accelerator._update:discard(again)
   for _, model in ipairs(models(self)) do
     local reducer = rawget(model, "reducer")
     if reducer then reducer:void_update() end
@@ -108,14 +130,17 @@ end
 
 function Elastic:regroup(change, again, place)
   local accelerator = self.accelerator[1]
-  if change.rank == 0 and change.rank_before ~= 0 and #accelerator._trackers.entries > 0 then
-    raise "Accelerator: the main process was lost with its trackers' runs, which no other rank can continue yet; leave out log_with"
-  end
   state.refresh()
+  if again then trackers.settle(self, false) end
+  if accelerator.is_main_process and not self.main then
+    self.main = true
+    trackers.take_over(self)
+  end
   local taken = self.rows.taken
   calls.judge(self.rows, place)
   if again then
-    drop(self)
+    check_buffers(self)
+    drop(self, true)
     accelerator.gradient_state.random.again = true
   end
   self.first, self.share = quota.of(accelerator.micro_batches, accelerator.num_processes, accelerator.process_index)
@@ -136,6 +161,7 @@ function Elastic:commit()
     local statistics = rawget(model, "reducer") and model.reducer.statistics
     if statistics then statistics:apply() end
   end
+  trackers.settle(self, true)
 end
 
 -- The loop ---------------------------------------------------------------------------------------
@@ -159,8 +185,8 @@ function Elastic:before_batch(loader)
     for _, fn in ipairs(self.callbacks) do
       fn {
         generation = change.generation, step = change.step, kind = "lost", reason = change.reason, lost = change.lost, joined = {},
-        machines = 1, num_processes = change.size, process_index = change.rank, process_index_before = change.rank_before,
-        seconds = change.seconds, level = "L1",
+        machines = 1, num_processes = accelerator.num_processes, process_index = accelerator.process_index,
+        process_index_before = change.rank_before, seconds = change.seconds, level = "L1",
       }
     end
   end)
@@ -177,8 +203,10 @@ function Elastic:handed_out(loader, place)
   if at == 1 and self.transaction.state == "open" then -- the loop was left inside an update
     drop(self)
     for _, model in ipairs(models(self)) do model.reducer:resume_updates() end
+    trackers.settle(self, false)
     self.transaction:abandon()
   end
+  if at == 1 then note_buffers(self) end
   self.at = self.first + at
   loop.step, loop.sync_gradients = at % self.share, at == self.share
   for _, model in ipairs(models(self)) do
@@ -192,6 +220,26 @@ end
 function Elastic:leads(loader) return loader ~= nil and loader.source.cuts ~= nil and loader.source:cuts() end -- luacheck: ignore self
 
 -- Calls of the script ----------------------------------------------------------------------------
+
+--- fn(...), which all ranks call, as in prepare. If ranks are lost meanwhile, the others call it again.
+---@param accelerator accel.Accelerator of any job
+---@param fn function
+---@param ... any
+---@return any ... results of fn
+function Elastic.together(accelerator, fn, ...)
+  local elastic = rawget(accelerator, "_elastic")
+  if not elastic or elastic.transaction.nested then return fn(...) end
+  local args = table.pack(...)
+  return elastic.transaction:repeat_call(function() return fn(table.unpack(args, 1, args.n)) end)
+end
+
+--- In the loop over a loader that trains: the update under way begins with the script's first call of its first micro-batch.
+---@param loader accel.accelerator.DataLoader
+function Elastic:open(loader)
+  if self.transaction.state ~= "idle" then return end
+  self.transaction:begin(self.accelerator[1].step)
+  self.loader = loader
+end
 
 --- A backward of the accelerator.
 ---@param fn fun(accelerator: accel.Accelerator, ...)

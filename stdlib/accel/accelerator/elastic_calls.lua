@@ -143,10 +143,7 @@ function M.call(elastic, name, how, method, ...)
   local loader = loop.active_dataloader
   local trains = elastic:leads(loader)
   if trains then
-    if transaction.state == "idle" then
-      transaction:begin(accelerator.step)
-      elastic.loader = loader
-    end
+    elastic:open(loader)
     if transaction.state == "open" then
       if not loop.sync_gradients then
         raise("%s: the ranks of an elastic job have different numbers of micro-batches, so they cannot meet at each of them; write"

@@ -137,7 +137,8 @@ function DataLoader.prepare(base, opts, ...)
   if micro_batches and (dispatched or base.stream) then
     raise "prepare: micro_batches needs data with positions; give the loader a data set with len and get, and leave out dispatch_batches"
   end
-  local seed = agree(base, accelerator, not dispatched)
+  local seed = require("accel.accelerator.elastic").together(accelerator, agree, base, accelerator, not dispatched)
+  ranks, rank = data_place(accelerator)
   local Source = require("accel.accelerator." .. (dispatched and "dispatch" or base.stream and "iterable" or "indexed"))
   local source = Source(base, {
     num_processes = ranks, process_index = rank, split_batches = config.split_batches,

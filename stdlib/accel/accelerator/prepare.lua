@@ -15,6 +15,7 @@ local parallelism = require "accel.accelerator.parallelism"
 local raise = require "accel.util.raise"
 local recipes = require "accel.accelerator.recipes"
 local sharding = require "accel.accelerator.sharding"
+local together = require("accel.accelerator.elastic").together
 local verify = require "accel.dist.verify"
 
 local M = {}
@@ -100,7 +101,7 @@ function M.prepare(self, ...)
   if self.num_processes > 1 then
     local lines = {}
     for i = 1, given.n do lines[i] = kinds[i] or "something else" end
-    verify("prepare", "object", lines, "call it on all of them, with the same objects in the same order")
+    together(self, verify, "prepare", "object", lines, "call it on all of them, with the same objects in the same order")
   end
   self._prepared.given = setmetatable({}, { __mode = "v" })
   for i = 1, given.n do self._prepared.given[i] = kinds[i] == "model" and given[i] or nil end
@@ -179,7 +180,7 @@ local function wrap(self, model)
   if world and self.gradient_state.sync_each_batch then
     raise 'prepare: deterministic = "world" sums gradients once per update; set sync_each_batch = false'
   end
-  local wrapped = require("accel.nn.parallel").DistributedDataParallel(model, given)
+  local wrapped = together(self, require("accel.nn.parallel").DistributedDataParallel, model, given)
   if hook then wrapped:register_comm_hook(table.unpack(hook, 1, 2)) end
   local elastic = rawget(self, "_elastic")
   if elastic then elastic:adopt(wrapped) end

@@ -190,7 +190,7 @@ local function fixed_micro_batches(values, origins, o, parts)
   local _, count = require "accel.dist.quota".of(m, ranks, parts.state.process_index)
   parts.gradient_accumulation_plugin.num_steps = count
   values.gradient_accumulation_steps, origins.gradient_accumulation_steps = count, "micro_batches"
-  values.micro_batches, origins.micro_batches = m, "argument"
+  values.micro_batches, origins.micro_batches = m, o.micro_batches and "argument" or "elastic job"
 end
 
 local function loaders(values, origins, o)

@@ -13,6 +13,7 @@ local dist = require "accel.dist"
 local folder = require "accel.accelerator.checkpoint_folder"
 local refuse = require "accel.util.refuse"
 local run = require "accel.ckpt.run"
+local together = require("accel.accelerator.elastic").together
 local terminal = require "accel.util.terminal"
 
 local REQUEUE <const> = 75 -- EX_TEMPFAIL: accel-run passes it on, schedulers put the job back into their queue
@@ -69,7 +70,7 @@ end
 
 local function look(self, wanted)
   local accelerator = self.accelerator
-  local found = require "accel.ckpt.write".of_first(accelerator, "--resume", function()
+  local found = together(accelerator, require "accel.ckpt.write".of_first, accelerator, "--resume", function()
     local path, why = find(accelerator, wanted)
     if not path then return { why = why or "there is no checkpoint" } end
     local c = assert(require "accel.ckpt".open(path))
@@ -133,7 +134,7 @@ function Resume:objects_came()
   local found = self.found
   if not found or #require "accel.accelerator.checkpoint_load".absent(found.record, self.accelerator) > 0 then return end
   self.found = nil
-  self.accelerator:_load(found.path)
+  together(self.accelerator, self.accelerator._load, self.accelerator, found.path)
   self.path, self.moved = found.path, false
   if self.accelerator.is_main_process then
     io.stderr:write(terminal.format("accel: resumed from %s: step %d, epoch %d\n", found.path, found.record.step,

@@ -79,10 +79,16 @@ function M.init_trackers(self, project_name, config, init_kwargs, ...)
       trackers[i] = runs_here(self, entry) and entry or general.inert(entry)
     end
   end
-  self._trackers.running = trackers
+  self._trackers.running, self._trackers.project, self._trackers.kwargs = trackers, project_name, kwargs
   for _, tracker in ipairs(trackers) do call(self, tracker, "start") end
   if config == nil then return end
   for _, tracker in ipairs(trackers) do call(self, tracker, "store_init_configuration", config) end
+end
+
+--- The tracker at a position of log_with as the main process has it, not started: a rank that has become main needs it.
+function M._made_tracker(self, i)
+  local entry, trackers = self.log_with[i], self._trackers
+  return class.isclass(entry) and make(self, entry, trackers.project, trackers.kwargs[entry.name]) or entry
 end
 
 -- The logged values that accel-run top shows, if they are plain numbers.

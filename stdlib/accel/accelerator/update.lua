@@ -307,12 +307,15 @@ function Update:step(optimizer)
   if scaler then scaler:_defer_update() end
 end
 
---- The optimizer's gradients were dropped, so earlier backwards no longer count for them.
-function Update:drop(optimizer)
+--- The optimizer's gradients were dropped, so earlier backwards no longer count for them. again: the update begins again, and an overflow in
+--- them never was.
+---@param optimizer accel.accelerator.AcceleratedOptimizer
+---@param again? boolean
+function Update:drop(optimizer, again)
   local stepped = self.stepped[optimizer]
   if stepped and self.closed then return end
   local scaler = self:scaler()
-  if scaler and not stepped then scaler:_forget(optimizer) end
+  if scaler and not stepped then scaler:_forget(optimizer, again) end
   if self.closed then return end
   self.from[optimizer], self.weighed[optimizer] = self.n, nil
   for _, other in ipairs(self.prepared.optimizers) do
@@ -322,8 +325,9 @@ function Update:drop(optimizer)
 end
 
 --- All gradients were dropped: the next backward begins an update.
-function Update:discard()
-  for _, optimizer in ipairs(self.prepared.optimizers) do self:drop(optimizer) end
+---@param again? boolean the same one
+function Update:discard(again)
+  for _, optimizer in ipairs(self.prepared.optimizers) do self:drop(optimizer, again) end
   for _, model in ipairs(self.prepared.models) do
     local reducer = rawget(model, "reducer")
     if reducer and reducer.counter then reducer.counter:reset() end

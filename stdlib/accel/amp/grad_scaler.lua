@@ -179,9 +179,10 @@ function GradScaler:_found(optimizer)
   return record.recorded and self.device ~= "cpu" and record.found or nil
 end
 
---- The optimizer's gradients were dropped without a step: an overflow that was found in them still lowers the scale.
-function GradScaler:_forget(optimizer)
-  if self:_overflowed(optimizer) then self._lost, self._due = true, true end
+--- The optimizer's gradients were dropped without a step: an overflow that was found in them still lowers the scale, unless they are computed
+--- again.
+function GradScaler:_forget(optimizer, again)
+  if not again and self:_overflowed(optimizer) then self._lost, self._due = true, true end
   reset(record_of(self, optimizer))
 end
 

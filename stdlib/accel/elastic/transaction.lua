@@ -75,6 +75,7 @@ end
 local function is_membership(err) return type(err) == "table" and err.code == "membership" end
 
 local PLACES <const> = 64
+local PLAIN <const> = { complete = function() end, again = function() return true end, place = function() return 0 end }
 
 --- Whether the call of repeat_call that is under way is complete. A rank that waits in the next call has seen that all had made this one, so
 --- ranks are apart by one at most. Returns the greatest place (see repeat_call) of the calls that are complete on no rank.
@@ -112,11 +113,12 @@ end
 --- Calls fn, which all ranks call between two updates. If ranks are lost meanwhile, the others call it again. It ends with a barrier: once a
 --- rank is through, all have their results and return these.
 ---@param fn function
----@param o {complete: fun(), again: (fun(): boolean), place: (fun(): integer), errors: boolean?} complete is called once the call is. again:
+---@param o? {complete: fun(), again: (fun(): boolean), place: (fun(): integer), errors: boolean?} complete is called once the call is. again:
 ---  whether to call fn again after a loss, otherwise it returns nothing. place: a number below 64 that the owner learns of calls that are
 ---  complete on no rank. errors: an error of fn is a result, which all ranks have
 ---@return any ... results of fn
 function Transaction:repeat_call(fn, o)
+  o = o or PLAIN
   local n = self.done + 1
   local _ <close> = guard(function() self.call, self.nested = nil, false end)
   repeat
@@ -188,8 +190,6 @@ function Transaction:vote()
   return true
 end
 
-local ONCE <const> = { complete = function() end, again = function() return true end, place = function() return 0 end }
-
 --- Between two batches of the loader that trains. complete: the last batch was this rank's last one of an update.
 ---@param complete boolean
 ---@param call fun(change: table) what follows each change. Called again as a whole if ranks are lost in it
@@ -203,7 +203,7 @@ function Transaction:between(complete, call)
   end
   while #self.changes > 0 do
     local change = self.changes[1]
-    self:repeat_call(function() call(change) end, ONCE)
+    self:repeat_call(function() call(change) end)
     table.remove(self.changes, 1)
   end
 end

@@ -1,6 +1,7 @@
 --- Trackers into text files: log_with = "jsonl" and "csv". Found by track/general_tracker.lua.
 local accel = require "accel"
 local core = require "accel.track.core"
+local open_read = require("accel.file.core").open_read
 local raise = require "accel.util.raise"
 local written = require "accel.track.written"
 
@@ -27,6 +28,38 @@ local function plain(x)
   end
   if type(x) == "string" or type(x) == "boolean" then return x end
   return tostring(x)
+end
+
+-- ---- runs that another rank continues (accel.accelerator.elastic_trackers) ----
+
+--- The lines of a run's file after the first n, and the number of all.
+local function lines_after(path, n)
+  local list, count = {}, 0
+  local file, message = open_read(path)
+  if not file then raise("tracker: cannot continue %s: %s", path, message) end
+  local text = file:read "a"
+  file:close()
+  for line in text:gmatch "([^\n]*)\n" do
+    count = count + 1
+    if count > n then list[#list + 1] = line end
+  end
+  return list, count
+end
+
+local function place_of(self, file)
+  self:needs_run "place"
+  self.writer:flush()
+  local _, count = lines_after(self.folder .. "/" .. file, math.huge)
+  return count
+end
+
+--- Whether the lost process stored this row, of which a rank that is behind it hears later. matches(line) compares the next line.
+local function is_stored(self, matches)
+  local left = self.stored
+  if not left then return false end
+  local same = matches(table.remove(left, 1))
+  if not same or #left == 0 then self.stored = nil end
+  return same
 end
 
 local function write_json(self, step, entry)
@@ -66,8 +99,31 @@ function JsonLinesTracker:log(values, step, opts, ...)
   self:needs_run "log"
   local entry = plain(values)
   if entry.step == nil then entry.step = step end
+  if is_stored(self, function(line)
+    local ok, old = pcall(accel.json.decode, line)
+    if not ok or type(old) ~= "table" or old.step ~= entry.step then return false end
+    for key in next, entry do if old[key] == nil then return false end end
+    return true
+  end) then return end
   if entry.time == nil then entry.time = os.time() end
   write_json(self, step, entry)
+end
+
+--- Where the run begins, for a rank that continues it: the number of lines before its rows.
+---@return integer
+function JsonLinesTracker:place() return place_of(self, "metrics.jsonl") end
+
+--- Continues the run of a lost main process.
+---@param place integer
+---@param kept table
+---@return integer lost rows
+function JsonLinesTracker:continue_run(place, kept)
+  local stored = lines_after(self.folder .. "/metrics.jsonl", place)
+  self:start()
+  for i = math.max(kept.first, #stored + 1), kept.count do self:log(kept.rows[i].values, kept.rows[i].step) end
+  local ahead = kept.count > 0 and table.move(stored, kept.count + 1, #stored, 1, {}) or {}
+  self.stored = #ahead > 0 and ahead or nil
+  return math.max(0, kept.first - 1 - #stored)
 end
 
 local function cell(x)
@@ -92,6 +148,13 @@ function CsvTracker:tracker() return self.writer end
 
 local function write_csv(self, prefix, values, step)
   local flat, names = written.flatten(values)
+  local begin, stored = ("%s,"):format(step or ""), names[1] ~= nil
+  for _, name in ipairs(self.stored and names or {}) do
+    stored = stored and is_stored(self, function(line)
+      return line:sub(1, #begin) == begin and line:find("," .. cell(prefix .. name) .. ",", 1, true) ~= nil
+    end)
+    if stored and name == names[#names] then return end
+  end
   local now, lines = os.time(), {}
   for i, name in ipairs(names) do
     lines[i] = ("%s,%d,%s,%s\n"):format(step or "", now, cell(prefix .. name), cell(flat[name]))
@@ -115,6 +178,30 @@ function CsvTracker:log(values, step, opts, ...)
   step = written.placed("tracker 'csv': log", step, opts, {}, ...)
   self:needs_run "log"
   write_csv(self, "", values, step)
+end
+
+--- Where the run begins, for a rank that continues it: the number of lines before its rows.
+---@return integer
+function CsvTracker:place() return place_of(self, "metrics.csv") end
+
+--- Continues the run of a lost main process.
+---@param place integer
+---@param kept table
+---@return integer lost values
+function CsvTracker:continue_run(place, kept)
+  local stored = lines_after(self.folder .. "/metrics.csv", place)
+  self:start()
+  local first
+  for i = kept.first, kept.count do
+    local row = kept.rows[i]
+    if row.names > #stored then
+      first = first or row.before
+      self:log(row.values, row.step)
+    end
+  end
+  local ahead = kept.count > 0 and table.move(stored, kept.names + 1, #stored, 1, {}) or {}
+  self.stored = #ahead > 0 and ahead or nil
+  return first and math.max(0, first - #stored) or 0
 end
 
 return M

@@ -48,8 +48,59 @@ function StoreTracker:store_init_configuration(values) run_of(self, "store_init_
 function StoreTracker:log(values, step, opts, ...)
   step = written.placed("tracker 'store': log", step, opts, {}, ...)
   local run = run_of(self, "log")
+  if self.stored then values = self:_unstored(values, step or run.step + 1) end
   run:log(values, step)
   written.Written.look_at(self, run.writer)
+end
+
+--- Without the values that the lost main process had stored at this step. The first row that it had not stored ends the comparison.
+function StoreTracker:_unstored(values, step)
+  local found = false
+  local function rest(prefix, t)
+    local out = {}
+    for key, value in next, t do
+      local tag = prefix .. tostring(key)
+      if type(value) == "table" and getmetatable(value) == nil then out[key] = rest(tag .. "/", value)
+      elseif (self.stored[tag] or math.mininteger) >= step then found = true
+      else out[key] = value end
+    end
+    return out
+  end
+  local left = rest("", values)
+  if not found then self.stored = nil end
+  return left
+end
+
+--- What a rank needs to continue the run (accel.accelerator.elastic_trackers).
+---@return table
+function StoreTracker:place()
+  local run = run_of(self, "place")
+  return { id = run.id, name = run.name, path = run.path }
+end
+
+--- Continues the run of a lost main process.
+---@param place table
+---@param kept table
+---@return integer lost rows: it cannot tell
+function StoreTracker:continue_run(place, kept)
+  local o = self.opts
+  o.resume, o.id, o.name, o.dir, o.group, o.tags, o.notes = place.id, nil, place.name, place.path, nil, nil, nil
+  local store <close> = setmetatable({}, { __close = function(s) s.store:close() end })
+  store.store = require "accel.track.store"(place.path)
+  local stored = {}
+  for _, sql in ipairs {
+    "SELECT tag, last_step AS step FROM series WHERE run=(SELECT id FROM runs WHERE uid=?)",
+    "SELECT tag, max(step) AS step FROM records WHERE kind='text' AND run=(SELECT id FROM runs WHERE uid=?) GROUP BY tag",
+  } do
+    for _, row in ipairs(store.store:rows(sql, place.id) or {}) do stored[row.tag] = math.max(stored[row.tag] or math.mininteger, row.step) end
+  end
+  self:start()
+  for i = kept.first, kept.count do
+    self.stored = stored
+    self:log(kept.rows[i].values, kept.rows[i].place)
+  end
+  self.stored, self.run.step = stored, kept.step
+  return 0
 end
 
 --- Images by name, as accel.track.Run:log_images takes them.

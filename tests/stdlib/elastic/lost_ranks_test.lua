@@ -1,6 +1,7 @@
 -- A rank is lost at each collective of two updates in turn, before and after it, and a second one later: an unchanged training loop leaves
 -- losses, weights and running statistics with the bits of one undisturbed rank, and the updates that count consume every sample once. With
--- accumulate and without, with dropout, batch norm, clipping, weights, a schedule, random numbers of the loop (for a micro-batch, for the
+-- accumulate and without, with dropout, batch norm, clipping, weights, a schedule, groups of parameters, two optimizers, a loss scale that
+-- overflows, random numbers of the loop (for a micro-batch, for the
 -- averaged gradients, between two updates), and workers that read ahead. Ranks are lost by a double
 -- (support/lost_ranks.lua). fault/elastic_train_test.lua kills processes.
 -- tier: sampled
@@ -10,13 +11,13 @@ local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local case = dofile((arg[0]:match "^.*/" or "") .. "../../support/case.lua")
 local nn, dist = accel.nn, accel.dist
 
-local FORMS <const> = { "accumulate", "plain", "scoped", "weights", "workers" }
+local FORMS <const> = { "accumulate", "plain", "scoped", "weights", "workers", "groups", "fp16" }
 
 if not ranks.launched then
   assert(#arg == 0, "its arguments are for the ranks that it starts")
   local sample = ranks.sample
   print(("ACCEL_TEST_SEED=%d"):format(sample.seed))
-  local taken = sample.one_of(75) -- of as many
+  local taken = sample.one_of(84) -- of as many
   for _, n in ipairs { 2, 3, 4 } do
     for m = math.max(4, n), 8 do
       for f, form in ipairs(FORMS) do
@@ -59,13 +60,22 @@ end
 --- One run of the loop. double: the ranks that are lost.
 local function train(double)
   accel.manual_seed(3)
-  local accelerator = accel.Accelerator { micro_batches = M, kwargs_handlers = {
-    accel.DistributedDataParallelKwargs { deterministic = "world" } } }
+  local accelerator = accel.Accelerator { micro_batches = M, mixed_precision = form == "fp16" and "fp16" or "no", kwargs_handlers = {
+    accel.DistributedDataParallelKwargs { deterministic = "world" },
+    accel.GradScalerKwargs { init_scale = 65536, growth_interval = 2 }, -- its first steps overflow
+  } }
   local model = nn.Sequential(nn.Linear(5, 24), nn.Tanh(), nn.BatchNorm1d(24), nn.Dropout(0.2), nn.Linear(24, 2))
-  local adam = accel.optim.AdamW(model:parameters(), { lr = 0.02 })
+  local groups, sgd, second = model:parameters(), nil, nil
+  if form == "groups" then
+    groups = { { params = model:get_submodule "0":parameters() }, { params = model:get_submodule "2":parameters(), lr = 0.05, weight_decay = 0.1 } }
+    sgd = accel.optim.SGD(model:get_submodule "4":parameters(), { lr = 0.1, momentum = 0.9 })
+    second = accel.optim.lr_scheduler.CosineAnnealingLR(sgd, 6)
+  end
+  local adam = accel.optim.AdamW(groups, { lr = 0.02 })
   local schedule = accel.optim.lr_scheduler.StepLR(adam, 2, { gamma = 0.5 })
   local loader = accel.data.DataLoader(data(), { batch_size = ROWS, shuffle = true, seed = 9, num_workers = form == "workers" and 2 or 0 })
   model, adam, schedule, loader = accelerator:prepare(model, adam, schedule, loader)
+  if sgd then sgd, second = accelerator:prepare(sgd, second) end
   local losses, consumed, changes = {}, {}, 0 -- by update; by epoch and position
   local pending, by_row, drawn = {}, {}, {}
   accelerator:on_membership_change(function(change)
@@ -82,16 +92,18 @@ local function train(double)
       bias.grad:add_(accel.randn_like(bias.grad) * 0.01)
     end
     accelerator:clip_grad_norm_(model:parameters(), 0.5)
-    adam:step()
-    schedule:step()
+    for _, each in ipairs(sgd and { adam, sgd, schedule, second } or { adam, schedule }) do each:step() end
     adam:zero_grad()
+    if sgd then sgd:zero_grad() end
     if accelerator.sync_gradients then drawn[accelerator.step] = math.random(1 << 30) + accel.randint(1 << 30, { 1 }):item() end
   end
   local updates = 0
   local function look()
     if double and accelerator._elastic.transaction.state == "void" then pending = {} end
-    if accelerator.step == updates then return end
-    updates = accelerator.step
+    local step = updates + (accelerator.sync_gradients and 1 or 0)
+    if double then step = accelerator.last_update and accelerator.last_update.step or 0 end
+    if step == updates then return end
+    updates = step
     table.move(pending, 1, #pending, #consumed + 1, consumed)
     pending = {}
     if double then
@@ -132,7 +144,8 @@ local function train(double)
   for u = 1, updates do said[u] = ("%a"):format(losses[u]) end
   assert(updates == 2 * UPDATES, updates)
   return {
-    hash = ("%016x:%s:%g:%s"):format(weights, table.concat(said, ","), schedule:get_last_lr()[1], table.concat(drawn, ",")),
+    hash = ("%016x:%s:%g:%s%s"):format(weights, table.concat(said, ","), (second or schedule):get_last_lr()[1], table.concat(drawn, ","),
+      accelerator.scaler and (":%g:%d"):format(accelerator.scaler:get_scale(), accelerator.step) or ""),
     consumed = consumed, changes = changes, total = double and double.total,
   }
 end
