@@ -21,7 +21,7 @@ local declared = {
 }
 local o, dirs = accel.util.cli(declared)
 
-local accelerator = accel.Accelerator()
+local accelerator = accel.Accelerator() -- { memory = "low" } makes larger batches fit (guide big-models)
 
 local dir = dirs[1] or (arg[0]:match "^.*/" or "") .. "digits"
 local function open(part)

@@ -185,7 +185,7 @@ s:recipe("accel.accelerator.Accelerator", {
     step_scheduler_with_optimizer = { gradient_accumulation_steps = 2 } },
   raises = { parallelism_config = "ranks", dynamo_backend = "backend must be",
     rng_types = "nonsense", step_unit = "step_unit", torch_tp_plugin = "torch_tp_plugin", log_with = "jsonl" },
-  elsewhere = { micro_batches = "tests/stdlib/accelerator/micro_batches_test.lua",
+  elsewhere = { micro_batches = "tests/stdlib/accelerator/micro_batches_test.lua", memory = "tests/stdlib/accelerator/low_memory_test.lua",
     step_unit = "tests/stdlib/accelerator/scheduler_test.lua", dynamo_plugin = "tests/stdlib/compile_test.lua",
     project_dir = "tests/stdlib/accelerator/constructor_test.lua", fsdp_plugin = "tests/stdlib/shard/plugin_test.lua",
     megatron_lm_plugin = "tests/stdlib/parallel/megatron_step_test.lua" },

@@ -112,6 +112,9 @@ end
 ---  parallelism_config accel.accelerator.ParallelismConfig: a mesh of data, tensor, sequence, context and pipeline parallelism
 ---  dynamo_backend string: compilation of prepared models, as accel.compile does it: "inductor", "eager", "no"
 ---  dynamo_plugin accel.accelerator.TorchDynamoPlugin: the same with its other settings
+---  memory string = "normal": "low" trains in less memory. Blocks are computed again in backward, AdamW, Adam and Lion keep states of 8
+---    bits, and backward steps each parameter and drops its gradient. "reduced": the same, but gradients stay until optimizer:step(),
+---    which clipping, fp16 and several optimizers need
 function Accelerator:init(opts)
   local resolved = resolve(opts)
   self.config = Config(resolved.values, resolved.origins)

@@ -187,6 +187,9 @@ function M.save_state(self, output_dir, opts, ...)
   elseif o.adapter_only then
     raise "save_state: adapter_only has no form in Accelerate's folders; leave out one of adapter_only and format"
   end
+  if self._update.consumed then
+    raise 'save_state: memory = "low" is in the middle of an update, which backward has applied; call it after optimizer:step()'
+  end
   if output_dir ~= nil and (type(output_dir) ~= "string" or output_dir == "") then
     raise("save_state: the folder must be a string, got %s", check.shown(output_dir))
   end

@@ -8,6 +8,7 @@ local class = require "accel.util.class"
 local environment = require "accel.accelerator.environment"
 local forward_precision = require "accel.amp.forward_precision"
 local listed = require "accel.util.listed"
+local low_memory = require "accel.accelerator.low_memory"
 local nearest = require "accel.util.nearest"
 local options = require "accel.util.options"
 local ordered = require "accel.util.ordered"
@@ -214,6 +215,7 @@ function M.prepare_model(self, model, opts, ...)
     end
   end
   checks.note(model)
+  if learns and not o.evaluation_mode then low_memory.model(self, wrapped and model.module or model) end
   if learns and not o.evaluation_mode then checks.hold_in_f32(self, model, wrapped) end
   local dtype, handler = forward_precision.dtype(self.mixed_precision), self.autocast_handler
   if dtype then
@@ -309,6 +311,7 @@ function M.prepare_optimizer(self, optimizer, ...)
   local made = self._prepared:find(optimizer)
   if made then return made end
   recipes.convert_optimizer(self, optimizer)
+  low_memory.optimizer(self, optimizer)
   checks.warn_whole(self, optimizer)
   adopt(optimizer)
   local Wrapper = require "accel.accelerator.optimizer"

@@ -6,6 +6,7 @@ local class = require "accel.util.class"
 local configuration = require "accel.accelerator.configuration"
 local environment = require "accel.accelerator.environment"
 local handlers = require "accel.accelerator.handlers"
+local low_memory = require "accel.accelerator.low_memory"
 local options = require "accel.util.options"
 local parallelism = require "accel.accelerator.parallelism"
 local raise = require "accel.util.raise"
@@ -23,7 +24,7 @@ local declared = {
   project_config = none, gradient_accumulation_plugin = none, step_scheduler_with_optimizer = true,
   kwargs_handlers = none, step_unit = "update",
   deepspeed_plugin = none, deepspeed_plugins = none, fsdp_plugin = none, torch_tp_plugin = none,
-  megatron_lm_plugin = none, dynamo_backend = none, dynamo_plugin = none, parallelism_config = none,
+  megatron_lm_plugin = none, dynamo_backend = none, dynamo_plugin = none, parallelism_config = none, memory = "normal",
 }
 
 --- Settings that stand in another table of the constructor, and the class of that.
@@ -251,6 +252,7 @@ return function(opts)
   local o, values, origins = options(WHO, opts, declared), {}, {}
   refuse_absent(o)
   check.word(WHO, "step_unit", o.step_unit, { "update", "process" })
+  check.word(WHO, "memory", o.memory, low_memory.WORDS)
   take_handlers(values, origins, o.kwargs_handlers)
   dynamo(values, origins, o)
   local deepspeed = sharding.take(values, origins, o)
@@ -259,7 +261,7 @@ return function(opts)
     gradient_accumulation_plugin = accumulation(values, origins, o), dataloader_config = loaders(values, origins, o),
     project_configuration = project(values, origins, o), log_with = o.log_with, values = values, origins = origins,
   }
-  for _, key in ipairs { "device_placement", "step_scheduler_with_optimizer", "step_unit" } do
+  for _, key in ipairs { "device_placement", "step_scheduler_with_optimizer", "step_unit", "memory" } do
     values[key], origins[key] = o[key], opts and opts[key] ~= nil and "argument" or "default"
   end
   values.rng_types = random.check_types(WHO, o.rng_types or { "generator" })
@@ -268,6 +270,7 @@ return function(opts)
     mixed_precision = deepspeed and deepspeed.mixed_precision or not values.deepspeed_plugin and o.mixed_precision or nil,
     cpu = o.cpu, init_handler = values.init_handler, _from_accelerator = true,
   }
+  low_memory.check(values, parts.state.mixed_precision)
   fixed_micro_batches(values, origins, o, parts)
   local recipe = recipes.take(values, origins, parts.state.mixed_precision == "fp8" or deepspeed and deepspeed.mixed_precision == "fp8")
   sharding.commit(deepspeed)

@@ -4,6 +4,7 @@ local accel = require "accel"
 local Update = require "accel.accelerator.update"
 local check = require "accel.util.check"
 local check_self = require "accel.accelerator.check_self"
+local low_memory = require "accel.accelerator.low_memory"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local recording = require "accel.util.recording"
@@ -91,6 +92,7 @@ local function backward(self, loss, opts)
       share = loss_weights.of(self, loss)
     end
   end
+  low_memory.begin(update)
   update:begin(weight ~= nil, self.gradient_state, share and share.count)
   if weight == nil then
     divisor = self.gradient_state.num_steps
@@ -103,7 +105,9 @@ local function backward(self, loss, opts)
   local finished = update.n > 0 and update:finished_parameters()
   local function run() run_backward(update, loss, share, gradient, divisor, times, engine) end
   if rawget(self, "_padding") then run = loss_weights.leaving_out(run) end
+  local consumer <close> = low_memory.consumer(self, update, engine)
   if finished then watched(finished, run) else run() end
+  if consumer then consumer:close() end
   if self._parallel then self._parallel:reduce_experts() end
   update:add(weight)
   if self.gradient_state.random and self.gradient_state.sync_gradients then self.gradient_state.random:leave() end
@@ -165,6 +169,7 @@ end
 function M.unscale_gradients(self, optimizer, ...)
   check.surplus("unscale_gradients", ...)
   if not self.gradient_state.sync_gradients then return end
+  low_memory.refuse(self._update, "unscale_gradients")
   local list = self._prepared.optimizers
   if type(optimizer) == "table" and rawget(optimizer, 1) ~= nil then
     list = optimizer
@@ -189,6 +194,7 @@ end
 
 local function clip_norm(self, params, max_norm, o)
   if not self.gradient_state.sync_gradients then return nil end
+  low_memory.refuse(self._update, "clip_grad_norm_")
   local deepspeed = rawget(self, "_deepspeed")
   if deepspeed and deepspeed.stepped then return deepspeed:norm_instead(max_norm, o) end
   if type(params) == "table" then finish_for(self, params, true) elseif params then finish_for(self, { params }) end
@@ -226,6 +232,7 @@ end
 function M.clip_grad_value_(self, params, clip_value, ...)
   check.surplus("clip_grad_value_", ...)
   if not self.gradient_state.sync_gradients then return end
+  low_memory.refuse(self._update, "clip_grad_value_")
   local deepspeed = rawget(self, "_deepspeed")
   if deepspeed and deepspeed.stepped then
     raise "clip_grad_value_: under DeepSpeed, backward has already stepped; set the configuration's gradient_clipping"

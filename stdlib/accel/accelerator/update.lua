@@ -20,6 +20,7 @@ local tensors = require "accel.util.tensors"
 
 ---@class accel.accelerator.Update
 ---@field closed boolean an optimizer stepped: the next backward begins another update
+---@field consumed boolean? its backward has stepped and dropped gradients (low_memory.lua)
 ---@field weighted boolean? whether its backwards have weights. nil before the first
 local Update = class("accel.accelerator.Update")
 
@@ -301,7 +302,7 @@ end
 
 --- An optimizer has stepped, or skipped.
 function Update:step(optimizer)
-  self.closed = true
+  self.closed, self.consumed = true, nil
   self.stepped[optimizer] = true
   local scaler = self:scaler()
   if scaler then scaler:_defer_update() end
@@ -332,7 +333,7 @@ function Update:discard(again)
     local reducer = rawget(model, "reducer")
     if reducer and reducer.counter then reducer.counter:reset() end
   end
-  self.closed, self.weighted = true, nil
+  self.closed, self.weighted, self.consumed = true, nil, nil
   clear(self.owners)
 end
 

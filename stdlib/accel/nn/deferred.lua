@@ -11,6 +11,9 @@ local M = {}
 
 local waiting = setmetatable({}, { __mode = "k" }) -- optimizers with a factor that is put off
 
+--- Parameters that a backward has stepped and whose gradients it has dropped, until their optimizer's step (accelerator/low_memory.lua).
+M.consumed = setmetatable({}, { __mode = "k" })
+
 --- Calls fn with a list of gradients, or one by one if they have their home in a file (accel.offload.step).
 ---@param grads accel.Tensor[]
 ---@param fn fun(list: accel.Tensor[])

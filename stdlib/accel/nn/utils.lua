@@ -38,6 +38,13 @@ local function gradients(who, params)
   for _, grad in ipairs(found) do
     if grad then grads[#grads + 1] = grad end
   end
+  if #grads == 0 and next(deferred.consumed) then
+    for _, p in ipairs(params) do
+      if deferred.consumed[p] then
+        raise('%s: the Accelerator\'s memory = "low" has stepped and dropped each gradient in backward; set memory = "reduced"', who)
+      end
+    end
+  end
   return grads
 end
 

@@ -9,6 +9,7 @@ local Optimizer = require "accel.optim.optimizer"
 local Paging = require "accel.optim.paging"
 local check = require "accel.util.check"
 local no_effect = require "accel.util.no_effect"
+local original = require "accel.util.checked".original
 
 local BLOCK <const> = 256
 
@@ -107,6 +108,13 @@ function Blockwise:update(group, step_group, grads, lr)
     run(part, some, number)
   end)
 end
+
+-- As Optimizer's, with states that are not paged: those are fetched for many parameters at once.
+function Blockwise:_steps_singly()
+  return original(self.step) == original(Blockwise.step) and not self._pages and not self._sharding
+end
+
+Blockwise.spends = Blockwise.update
 
 --- Optimizer's step. Its states are one pass of the pager, so that a step group's states are fetched during the previous one.
 ---@param closure? fun(): any

@@ -409,6 +409,11 @@ function Optimizer:step(closure, ...)
     if whole then require "accel.shard.whole".step(self, sharding, whole) end
   end
   if sharding then sharding:after() end
+  if next(deferred.consumed) then
+    for _, group in ipairs(self.param_groups) do
+      for _, p in ipairs(group.params) do deferred.consumed[p] = nil end
+    end
+  end
   self._steps = (self._steps or 0) + 1
   if recording.running then recording.count(self) end
   if spans.running then
@@ -417,6 +422,59 @@ function Optimizer:step(closure, ...)
   end
   accel.step()
   return result
+end
+
+-- Parameters one by one ---------------------------------------------------------------------------
+
+--- Whether parameters can step one at a time, in a backward: the rule is made of `update` alone.
+---@return boolean
+function Optimizer:_steps_singly()
+  return original(self.step) == original(Optimizer.step) and not self._sharding and not divided.steps
+end
+
+--- A function that steps one parameter now and drops its gradient. Each parameter gets a step group of its own, with its own count of
+--- steps, so that the numbers are those of a common step. step() then finds no gradients, counts the step and ends it.
+---@return fun(p: accel.Tensor)
+function Optimizer:_singly()
+  deferred.drop(self)
+  local places = {}
+  for _, group in ipairs(self.param_groups) do
+    local private = self._private[group]
+    local groups = private.step_groups
+    private.step_groups = {}
+    for _, step_group in ipairs(groups) do
+      if #step_group.params == 1 then
+        private.step_groups[#private.step_groups + 1] = step_group
+      else
+        for _, p in ipairs(step_group.params) do
+          local shared = { step = step_group.step and unscoped(step_group.step.clone, step_group.step) }
+          for _, name in ipairs(self.numbers) do shared[name] = unscoped(step_group[name].clone, step_group[name]) end
+          self:_new_step_group(private, { p }, shared, step_group.fresh)
+        end
+      end
+    end
+    for _, step_group in ipairs(private.step_groups) do places[step_group.params[1]] = { group, step_group } end
+    for _, p in ipairs(private.pending) do places[p] = { group } end
+  end
+  return function(p)
+    local group, step_group = table.unpack(places[p])
+    local private = self._private[group]
+    local _ <close> = accel.no_grad()
+    if not step_group then
+      local pending = private.pending
+      private.pending = { p }
+      unscoped(admit, self, private, group)
+      for i, each in ipairs(pending) do
+        if rawequal(each, p) then table.remove(pending, i) break end
+      end
+      private.pending, step_group = pending, private.step_groups[#private.step_groups]
+    end
+    local grads = core.gradients(step_group.params)
+    self:update(group, step_group, grads, device_lr(private, group))
+    core.spend(grads)
+    step_group.fresh = false
+    core.zero(step_group.params)
+  end
 end
 
 --- Subclasses: one step of a step group.
