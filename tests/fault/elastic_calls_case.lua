@@ -1,30 +1,32 @@
 -- A job that is shot at in the calls that all ranks make together: gather inside an update, reduce after it, evaluation by
 -- gather_for_metrics, checkpoints. Every rank prints what an undisturbed run prints: a hash of the weights, the metrics and the rows of each
 -- evaluation.
---   elastic_calls_case.lua FOLDER EPOCHS VICTIM AT WHEN
+--   elastic_calls_case.lua FOLDER EPOCHS VICTIM AT WHEN [VICTIM AT WHEN ...]
 -- Rank VICTIM (its number at the start) kills itself "before" or "after" its AT-th collective from the Accelerator on. WHEN "all": it kills
 -- the whole job, "save": itself, a moment after the AT-th save began. AT = 0: nobody. It also prints the number of collectives of a run.
 local accel = require "accel"
 local nn, dist = accel.nn, accel.dist
 local folder <const>, EPOCHS <const> = arg[1], math.tointeger(tonumber(arg[2]))
-local victim <const>, at <const>, when <const> = math.tointeger(tonumber(arg[3])), math.tointeger(tonumber(arg[4])), arg[5]
 local M <const>, ROWS <const> = 4, 2
 
 local stat <close> = assert(io.open "/proc/self/stat")
 local pid <const>, job <const> = stat:read("a"):match "^(%d+) %(.-%) %a (%d+)"
 local function kill(which) os.execute("kill -9 " .. which) end
 
-local count, armed, mine = 0, false, dist.get_rank() == victim
+local count, armed, plan = 0, false, {} -- what this rank does, by the number of the collective or "save" and that of the save
+for i = 3, #arg, 3 do
+  if tonumber(arg[i]) == dist.get_rank() then plan[arg[i + 2] == "save" and "save" .. arg[i + 1] or tonumber(arg[i + 1])] = arg[i + 2] end
+end
 for _, name in ipairs { "all_reduce", "barrier", "broadcast", "all_gather_into_tensor", "all_to_all_single", "all_gather" } do
   local raw = dist[name]
   dist[name] = function(...)
     if not armed then return raw(...) end
     count = count + 1
-    local now = mine and count == at
-    if now and when == "before" then kill(pid) end
-    if now and when == "all" then kill(job) end
+    local when = plan[count]
+    if when == "before" then kill(pid) end
+    if when == "all" then kill(job) end
     local result = raw(...)
-    if now and when == "after" then
+    if when == "after" then
       if type(result) == "userdata" and result.wait then result:wait() end
       kill(pid)
     end
@@ -54,7 +56,7 @@ end
 local said, saves = {}, 0
 local function save(opts)
   saves = saves + 1
-  if mine and when == "save" and saves == at then os.execute(("(sleep 0.00%d; kill -9 %s) </dev/null >/dev/null 2>&1 &"):format(saves % 10, pid)) end
+  if plan["save" .. saves] then os.execute(("(sleep 0.00%d; kill -9 %s) </dev/null >/dev/null 2>&1 &"):format(saves % 10, pid)) end
   accelerator:save_state(nil, opts)
 end
 while loader.iteration < EPOCHS do

@@ -41,7 +41,11 @@ local killed, jobs = 0, 0
 local function lose(n, at, when)
   fresh()
   jobs = jobs + 1
-  local plan = ("%d %d %s"):format(random:below(n), at, when)
+  local victim = random:below(n)
+  local plan = ("%d %d %s"):format(victim, at, when)
+  if n > 2 and random:below(2) == 0 then -- another one soon after it
+    plan = ("%s %d %d %s"):format(plan, (victim + 1 + random:below(n - 1)) % n, at + random:below(12), random:below(2) == 0 and "before" or "after")
+  end
   local out = start(n, plan)
   local function fail(why) error(("%d ranks, plan %s: %s\n%s"):format(n, plan, why, out), 0) end
   local results = 0
@@ -49,7 +53,7 @@ local function lose(n, at, when)
     results = results + 1
     if got ~= want then fail("not " .. want) end
   end
-  local gone = out:find "was killed by signal 9" and 1 or 0
+  local _, gone = out:gsub("rank %d+ %(pid %d+, [^)]*%) was killed by signal 9", "")
   killed = killed + gone
   if results < n - gone or not out:find "status 0\n" then fail(("%d results"):format(results)) end
   check_saves(fail)

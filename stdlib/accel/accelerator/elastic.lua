@@ -170,7 +170,7 @@ end
 ---@param loader accel.accelerator.DataLoader
 function Elastic:before_batch(loader)
   if self.loader ~= loader then
-    if not self.loader or not self:leads(loader) then return end
+    if not self:leads(loader) then return end
     if self.transaction.state == "void" then raise(ONE_LOADER) end -- its batches of the update that begins again would be lost
   end
   local accelerator = self.accelerator[1]
@@ -178,7 +178,8 @@ function Elastic:before_batch(loader)
     local reducer = rawget(model, "reducer")
     if reducer and reducer.void then reducer:resume_updates() end
   end
-  self.transaction:between(accelerator.gradient_state.sync_gradients, function(change)
+  local starts = loader._position % self.share == 0 -- an update
+  self.transaction:between(accelerator.gradient_state.sync_gradients, starts, function(change)
     accelerator:_resume_save()
     local random = accel.get_rng_state()
     local _ <close> = guard(function() accel.set_rng_state(random) end) -- an undisturbed run has no such calls

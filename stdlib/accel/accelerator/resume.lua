@@ -181,7 +181,11 @@ end
 
 local function stop(self, signal)
   local accelerator = self.accelerator
-  local path = accelerator:_save(nil, { asynchronous = false, format = "accel" }, true)
+  local restore = require "accel.accelerator.elastic_saves".remember(accelerator)
+  local path = together(accelerator, function()
+    restore() -- when it is made again
+    return accelerator:_save(nil, { asynchronous = false, format = "accel" }, true)
+  end)
   if accelerator.is_main_process then
     io.stderr:write(terminal.format("accel: %s: stopped at step %d, saved in %s; status %d asks for a restart with --resume auto\n",
       SIGNALS[signal], ckpt_content.step(accelerator), path, REQUEUE))

@@ -192,8 +192,9 @@ end
 
 --- Between two batches of the loader that trains. complete: the last batch was this rank's last one of an update.
 ---@param complete boolean
+---@param starts boolean the next batch is this rank's first one of an update
 ---@param call fun(change: table) what follows each change. Called again as a whole if ranks are lost in it
-function Transaction:between(complete, call)
+function Transaction:between(complete, starts, call)
   if complete and self.state == "open" then self:vote() end -- an update that no optimizer stepped counts as well
   if self.state == "applying" then
     self.core.phase("applied", self.step)
@@ -201,7 +202,7 @@ function Transaction:between(complete, call)
   elseif self.state == "void" then
     self.state = "idle"
   end
-  while #self.changes > 0 do
+  while starts and #self.changes > 0 do
     local change = self.changes[1]
     self:repeat_call(function() call(change) end)
     table.remove(self.changes, 1)
