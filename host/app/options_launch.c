@@ -22,7 +22,9 @@ enum {
   INTERVAL,
   RUN,
   SECRET,
-  INSECURE
+  INSECURE,
+  RENDEZVOUS,
+  WAIT_MACHINES
 };
 
 const app_option app_launch_options[APP_LAUNCH_OPTIONS] = {
@@ -30,8 +32,8 @@ const app_option app_launch_options[APP_LAUNCH_OPTIONS] = {
      "number of ranks on all machines; auto: one per core [no ranks]"},
     {"nproc_per_node", 0, "N", PER_NODE, APP_ON_RANKS,
      "number of ranks on each machine; auto: one per core"},
-    {"num_machines", 0, "M|1:1", MACHINES, APP_ON_RANKS,
-     "number of machines; start accel-run on each of them; 1:1: this one, and ranks that die leave the others running [1]"},
+    {"num_machines", 0, "M|MIN:MAX", MACHINES, APP_ON_RANKS,
+     "number of machines; start accel-run on each of them; MIN:MAX (1:1: this one): ranks and machines that die leave the others running [1]"},
     {"machine_rank", 0, "R", MACHINE, APP_ON_RANKS, "number of this machine, from 0"},
     {"main_process_ip", 0, "IP", IP, APP_ON_RANKS, "address of machine 0"},
     {"main_process_port", 0, "PORT", PORT, APP_ON_RANKS, "a free port there"},
@@ -52,6 +54,10 @@ const app_option app_launch_options[APP_LAUNCH_OPTIONS] = {
      "secret of the job's machines, the same on all; -: first line of standard input [ACCEL_JOB_SECRET, or a file of the user]"},
     {"insecure", 0, NULL, INSECURE, APP_ON_RANKS,
      "let machines join without proof that they know the secret (unsafe)"},
+    {"rendezvous", 0, "HOST[:PORT],...", RENDEZVOUS, APP_ON_RANKS,
+     "with --num-machines MIN:MAX: addresses at which the machines meet, the same list on all [port 29400]"},
+    {"wait_machines", 0, "S", WAIT_MACHINES, APP_ON_RANKS,
+     "with --num-machines MIN:MAX: seconds that a paused job waits for machines before it ends with status 75 [600]"},
 };
 
 /* Decimal, not negative, finite. */
@@ -164,6 +170,14 @@ bool app_launch_set(app_options *o, const app_option *opt, const char *value) {
         return app_usage("--job-secret-file: the name of the file is empty%s%s", "", "");
       return setenv("ACCEL_JOB_SECRET_FILE", value, 1) == 0;
     case INSECURE: return setenv("ACCEL_INSECURE", "1", 1) == 0;
+    case RENDEZVOUS:
+      if (value[0] == 0 || strlen(value) > 255)
+        return app_usage("--rendezvous: '%s' is not a list of HOST[:PORT]%s", value, "");
+      l->rendezvous = value;
+      return true;
+    case WAIT_MACHINES:
+      if (parse_seconds(value, &l->wait_machines)) return true;
+      return app_usage("--wait-machines: '%s' is not a number of seconds%s", value, "");
     default:
       if (parse_seconds(value, &l->monitor_interval)) return true;
       return app_usage("--monitor-interval: '%s' is not a number of seconds%s", value, "");
@@ -174,7 +188,7 @@ bool app_launch_set(app_options *o, const app_option *opt, const char *value) {
  * there are any. */
 static bool needs_launch(const app_option *opt) {
   return opt->id >= APP_LAUNCH_FIRST && opt->id != PROCESSES && opt->id != BACKEND &&
-         opt->id != TIMEOUT && opt->id < RUN;
+         opt->id != TIMEOUT && (opt->id < RUN || opt->id >= RENDEZVOUS);
 }
 
 static bool is_given(const app_options *o, int id) {
@@ -192,6 +206,10 @@ bool app_launch_check(app_options *o) {
     if (needs_launch(o->given[i].option))
       return app_usage("--%s is for several ranks: give --num-processes, too%s",
                        app_spell(o->given[i].option->name, name, sizeof name), "");
+  if (is_given(o, WAIT_MACHINES) && o->launch.rendezvous == NULL)
+    return app_usage("--wait-machines: one machine waits for no other; add --num-machines MIN:MAX "
+                     "and --rendezvous%s%s",
+                     "", "");
   if (is_given(o, INTERVAL) && o->launch.max_restarts == 0)
     return app_usage("--monitor-interval: there is no restart to wait for; add --max-restarts%s%s",
                      "", "");

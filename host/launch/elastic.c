@@ -1,5 +1,6 @@
 /* Elastic jobs, on the side of the launcher: ranks that are lost while the others continue
- * (comm/generation.c is the side of a rank). Called by supervise.c.
+ * (comm/generation.c is the side of a rank). Called by supervise.c. What follows is the decision of a
+ * machine that is alone. Several machines decide by their agents (agent/), which call parts of it.
  *
  * A rank that dies by a signal is lost: it has been collected, so it writes nothing any more. The
  * round in the segment rises, and the survivors leave their waits and report it. When all of them
@@ -47,7 +48,7 @@ static bool is_loss(const aci_job *j, int r) {
          atomic_load(&page_of(j, r)->state) != ACI_FAILED;
 }
 
-static void say(aci_job *j, const char *lost, const char *rest) {
+void aci_elastic_say(aci_job *j, const char *lost, const char *rest) {
   char line[2000];
   const int n = snprintf(line, sizeof line, "accel-run: %s; %s\n", lost, rest);
   aci_sink_put(j->one_sink ? &j->out : &j->err, line,
@@ -66,7 +67,7 @@ static bool is_late(aci_job *j, int r) {
     others |= i != r && (!j->ranks[i].ended || (finished(j, i) && j->ranks[i].sig == 0));
   if (!finished(j, r) || !others) return false;
   aci_root_cause_text(j, r, text, sizeof text);
-  say(j, text, "it had finished its script");
+  aci_elastic_say(j, text, "it had finished its script");
   return true;
 }
 
@@ -75,8 +76,8 @@ static void note(aci_job *j, int r) {
   aci_rank *p = &j->ranks[r];
   char text[600];
   if (p->expelled)
-    snprintf(text, sizeof text, "rank %d (pid %d, %s) was stopped for %d s and expelled", r,
-             (int)p->pid, j->host, STOP_GRACE_S);
+    snprintf(text, sizeof text, "rank %d (pid %d, %s) was stopped for %d s and expelled",
+             j->first + r, (int)p->pid, j->host, STOP_GRACE_S);
   else aci_root_cause_text(j, r, text, sizeof text);
   const size_t n = strlen(c->text);
   snprintf(c->text + n, sizeof c->text - n, "%s%s", n > 0 ? "; " : "", text);
@@ -99,7 +100,7 @@ int aci_elastic_take(aci_job *j, const int *ended, int n, int *rest) {
   for (int r = 0; r < j->n; r++)
     lives |= !j->ranks[r].ended && atomic_load(&page_of(j, r)->state) == ACI_RUNNING;
   if (n_lost == 0) return n_rest;
-  if (!lives) { /* nobody is left to continue */
+  if (!lives && j->agent == NULL) { /* nobody is left to continue */
     for (int i = 0; i < n_lost; i++) rest[n_rest++] = lost[i];
     return n_rest;
   }
@@ -110,14 +111,20 @@ int aci_elastic_take(aci_job *j, const int *ended, int n, int *rest) {
     c->first = lost[0];
     c->text[0] = 0;
   }
+  const size_t at = strlen(c->text);
   for (int i = 0; i < n_lost; i++) note(j, lost[i]);
+  if (j->agent != NULL) { /* several machines decide together */
+    aci_agent_lost(j, c->text + at + (at > 0 ? 2 : 0), !lives);
+    for (int i = 0; i < n_lost && !lives; i++) rest[n_rest++] = lost[i];
+    return n_rest;
+  }
   atomic_fetch_add(&j->segment.head->abort_reason.round, 1);
   aci_segment_wake(j->segment.head);
   return n_rest;
 }
 
 int aci_elastic_cause(const aci_job *j, int worst) {
-  return j->elastic.pending ? j->elastic.first : worst;
+  return j->elastic.pending && j->elastic.first >= 0 ? j->elastic.first : worst;
 }
 
 /* ---- the new generation ---- */
@@ -144,7 +151,7 @@ static uint64_t verdict(const aci_job *j, const int *seat, int n, bool *known) {
   return u > 0 ? u - 1 : 0;
 }
 
-static void set_phases(const aci_job *j, const int *seat, int n, uint64_t committed) {
+void aci_elastic_set_phases(const aci_job *j, const int *seat, int n, uint64_t committed) {
   const uint64_t least = committed << 2 | AC_PHASE_APPLYING,
                  redo = (committed + 1) << 2 | AC_PHASE_BEGIN;
   for (int i = 0; i < n; i++) {
@@ -155,7 +162,7 @@ static void set_phases(const aci_job *j, const int *seat, int n, uint64_t commit
 }
 
 /* The memory of lost ranks. It stays if a survivor uses some of it. */
-static void free_heaps(aci_job *j, const int *seat, int n) {
+void aci_elastic_free_heaps(aci_job *j, const int *seat, int n) {
   struct stat s;
   bool used = false;
   for (int i = 0; i < n; i++) used |= page_of(j, seat[i])->holds_foreign != 0;
@@ -192,8 +199,8 @@ static void form(aci_job *j, const int *seat, int n, uint32_t round) {
     aci_job_fail(j, c->first);
     return;
   }
-  set_phases(j, seat, n, committed);
-  free_heaps(j, seat, n);
+  aci_elastic_set_phases(j, seat, n, committed);
+  aci_elastic_free_heaps(j, seat, n);
   m->number = ++c->generation;
   m->committed = committed;
   m->next_group = 0;
@@ -213,7 +220,7 @@ static void form(aci_job *j, const int *seat, int n, uint32_t round) {
   snprintf(rest, sizeof rest, "generation %llu: %d rank%s continue%s%s after %.2f s",
            (unsigned long long)c->generation, n, n == 1 ? "" : "s", n == 1 ? "s" : "", at,
            m->seconds);
-  say(j, c->text, rest);
+  aci_elastic_say(j, c->text, rest);
 }
 
 /* ---- ranks that are stopped ---- */
@@ -236,9 +243,9 @@ static void expel(aci_job *j) {
 int64_t aci_elastic_deadline(const aci_job *j) {
   if (j->o->min_machines == 0 || j->ranks == NULL || j->failed >= 0) return 0;
   const int64_t now = aci_now_ns();
-  if (j->elastic.pending)
+  if (j->elastic.pending && j->agent == NULL)
     return now + (now - j->elastic.began < LATER_MS * MS ? LOOK_MS : LOOK_LATER_MS) * MS;
-  int64_t first = 0;
+  int64_t first = aci_agent_deadline(j);
   for (int r = 0; r < j->n; r++) {
     const int64_t at = expelled_at(j, r);
     if (at != 0 && (first == 0 || at < first)) first = at;
@@ -249,7 +256,7 @@ int64_t aci_elastic_deadline(const aci_job *j) {
 void aci_elastic_turn(aci_job *j) {
   if (j->o->min_machines == 0 || j->ranks == NULL || j->failed >= 0) return;
   expel(j);
-  if (!j->elastic.pending) return;
+  if (!j->elastic.pending || j->agent != NULL) return;
   const uint32_t round = atomic_load(&j->segment.head->abort_reason.round);
   int seat[ACI_MAX_LOCAL], n = 0;
   for (int r = 0; r < j->n; r++) {
@@ -264,5 +271,5 @@ void aci_elastic_turn(aci_job *j) {
     return;
   }
   j->elastic.pending = false;
-  say(j, j->elastic.text, "the other ranks finished without it");
+  aci_elastic_say(j, j->elastic.text, "the other ranks finished without it");
 }

@@ -60,7 +60,7 @@ static ac_status plan_ranks(aci_job *j, int cores, ac_err *e) {
   if (o->machine_rank >= j->machines)
     return AC_FAIL(e, INVALID, "machine_rank: %d must be below num_machines, which is %d",
                    o->machine_rank, j->machines);
-  if (j->machines > 1) {
+  if (j->machines > 1 && o->min_machines == 0) {
     const char *missing = o->machine_rank < 0  ? "machine_rank, which of them this one is"
                           : o->main_ip == NULL ? "main_process_ip, the address of machine 0"
                           : o->main_port == 0  ? "main_process_port, on which machine 0 listens"
@@ -69,10 +69,42 @@ static ac_status plan_ranks(aci_job *j, int cores, ac_err *e) {
   }
   if (o->main_port < 0 || o->main_port > 65535)
     return AC_FAIL(e, INVALID, "main_process_port: %d is not a port", o->main_port);
+  if (o->rendezvous != NULL && j->n > 64)
+    return AC_FAIL(e, INVALID, "%d ranks on one machine; a job of num_machines MIN:MAX may have 64",
+                   j->n);
   if (j->n > ACI_MAX_LOCAL)
     return AC_FAIL(e, INVALID, "%d ranks on one machine; there is room for %d", j->n,
                    ACI_MAX_LOCAL);
   j->first = j->machine * j->n;
+  return AC_OK;
+}
+
+/* An elastic job of several machines. */
+static ac_status check_machines(const ac_launch_options *o, const ac_params *params, ac_err *e) {
+  const char *backend = ac_params_str(params, "BACKEND");
+  if (o->rendezvous == NULL)
+    return AC_FAIL(e, INVALID,
+                   "num_machines %d:%d needs --rendezvous HOST[:PORT],..., where the machines meet",
+                   o->min_machines, o->num_machines);
+  if (o->machine_rank >= 0 || o->main_ip != NULL || o->main_port != 0)
+    return AC_FAIL(e, INVALID,
+                   "machine_rank, main_process_ip and main_process_port have no meaning with "
+                   "num_machines %d:%d: the machines meet at --rendezvous",
+                   o->min_machines, o->num_machines);
+  if (ac_params_int(params, "INSECURE") != 0)
+    return AC_FAIL(e, INVALID,
+                   "num_machines %d:%d: its machines must prove who they are; leave out --insecure",
+                   o->min_machines, o->num_machines);
+  if (o->max_restarts > 0)
+    return AC_FAIL(
+        e, INVALID,
+        "num_machines %d:%d: max_restarts restarts the ranks of one machine or of a fixed "
+        "number; leave it out",
+        o->min_machines, o->num_machines);
+  if (strcmp(backend, "shm") == 0)
+    return AC_FAIL(e, INVALID,
+                   "num_machines %d:%d: machines share no memory; use --backend tcp, or omit it",
+                   o->min_machines, o->num_machines);
   return AC_OK;
 }
 
@@ -93,14 +125,15 @@ static ac_status check_elastic(const ac_launch_options *o, const ac_params *para
     return AC_FAIL(e, INVALID,
                    "num_processes counts the ranks of all machines, nproc_per_node those of each; "
                    "give one of them");
+  if (o->rendezvous != NULL && (o->min_machines == 0 || o->num_machines == 1))
+    return AC_FAIL(
+        e, INVALID,
+        "rendezvous is for a range of machines, as --num-machines 2:4; other jobs meet at "
+        "--main-process-ip and --main-process-port");
   if (o->min_machines == 0) return AC_OK;
-  if (o->num_machines != 1)
-    return AC_FAIL(e, INVALID,
-                   "num_machines %d:%d: so far only the ranks of one machine can be lost while the "
-                   "others continue; use 1:1",
-                   o->min_machines, o->num_machines);
   if (o->nproc_per_node == 0)
     return AC_FAIL(e, INVALID, "num_machines 1:1 needs --nproc-per-node, the ranks of the machine");
+  if (o->num_machines > 1) AC_TRY(check_machines(o, params, e));
   if (o->front_argv != NULL)
     return AC_FAIL(e, INVALID, "num_machines 1:1: a prompt cannot lose ranks; use --num-processes");
   if (strcmp(backend, "auto") != 0 && strcmp(backend, "shm") != 0 && strcmp(backend, "tcp") != 0)
@@ -114,7 +147,9 @@ static ac_status check_elastic(const ac_launch_options *o, const ac_params *para
 /* Kept bound, not listened to: rank 0 may bind it too (both allow reuse), nobody else is given
  * it. */
 static void reserve_port(aci_job *j) {
-  struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  struct sockaddr_in a = {.sin_family = AF_INET,
+                          .sin_addr.s_addr =
+                              htonl(j->o->rendezvous != NULL ? INADDR_ANY : INADDR_LOOPBACK)};
   socklen_t n = sizeof a;
   int one = 1;
   j->port = 29500; /* without a loopback nobody will use it */
@@ -261,9 +296,12 @@ static ac_status prepare(aci_job *j, const ac_params *p, ac_err *e) {
   (void)n_random;
   /* of this start alone, for the case that addresses are reused */
   snprintf(j->run, sizeof j->run, "%016llx", (unsigned long long)id[2]);
+  char first[256] = ""; /* of the addresses where the machines meet */
+  if (o->rendezvous != NULL)
+    snprintf(first, sizeof first, "%.*s", (int)strcspn(o->rendezvous, ","), o->rendezvous);
   if (o->run_id != NULL || j->machines > 1) /* the same on all of them */
-    AC_TRY(
-        aci_run_id_of(o->run_id != NULL ? o->run_id : "", o->main_ip, o->main_port, j->run_id, e));
+    AC_TRY(aci_run_id_of(o->run_id != NULL ? o->run_id : first, o->main_ip, o->main_port, j->run_id,
+                         e));
   else
     snprintf(j->run_id, sizeof j->run_id, "%016llx%016llx", (unsigned long long)id[0],
              (unsigned long long)id[1]);
@@ -345,6 +383,7 @@ static ac_status attempt(aci_job *j, int *root, ac_launch_result *result, ac_err
     for (int r = 0; r < j->n; r++)
       if (j->ranks[r].code == AC_EXIT_REQUEUE) result->exit_status = AC_EXIT_REQUEUE;
   }
+  st = aci_agent_finish(j, result, st, e);
 done:
   aci_consoles_close(j);
   for (int r = 0; r < j->n && j->ranks != NULL; r++) aci_rank_free(&j->ranks[r]);
@@ -403,8 +442,11 @@ static ac_status run(aci_job *j, ac_launch_result *result, ac_err *e) {
   prctl(PR_GET_CHILD_SUBREAPER, &subreaper);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   j->signal_fd = signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
-  ac_status st = j->signal_fd >= 0 ? attempts(j, result, e)
-                                   : AC_FAIL(e, IO, "no signalfd: %s", strerror(errno));
+  ac_status st = j->signal_fd >= 0 ? AC_OK : AC_FAIL(e, IO, "no signalfd: %s", strerror(errno));
+  if (st == AC_OK && j->o->rendezvous != NULL) st = aci_agent_join(j, e);
+  if (j->signal != 0) *result = (ac_launch_result){128 + j->signal, j->signal};
+  else if (st == AC_OK) st = attempts(j, result, e);
+  aci_agent_free(j);
   if (j->signal_fd >= 0) close(j->signal_fd);
   prctl(PR_SET_CHILD_SUBREAPER, subreaper);
   sigaction(SIGCHLD, &was, NULL);

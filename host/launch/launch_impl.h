@@ -8,8 +8,9 @@
  *   elastic.c    jobs that continue without the ranks that died
  *   cause.c      the texts for failures
  *   output.c     from the ranks' pipes to the console and the log files
- *   member/      which machines belong to an elastic job: the core of its agents, not used yet. One
- *                machine needs no agreement (elastic.c) */
+ *   agent/       the same over several machines: their accel-runs agree on each change
+ *   member/      which machines belong to an elastic job: the core of these agents. One machine needs
+ *                no agreement (elastic.c) */
 #ifndef ACI_LAUNCH_IMPL_H
 #define ACI_LAUNCH_IMPL_H
 #include <signal.h>
@@ -137,6 +138,7 @@ typedef struct aci_job {
   uint64_t oom_kills;
   bool refused; /* the last attempt, by its root cause */
   aci_elastic elastic;
+  struct aci_agent *agent; /* of an elastic job of several machines. NULL: none */
 } aci_job;
 
 /* ---- spawn.c ---- */
@@ -173,6 +175,29 @@ int aci_elastic_cause(const aci_job *j, int worst);
  * long. Called at least at each deadline (ns, 0: none). */
 void aci_elastic_turn(aci_job *j);
 int64_t aci_elastic_deadline(const aci_job *j);
+void aci_elastic_say(aci_job *j, const char *lost, const char *rest); /* "accel-run: lost; rest" */
+/* Sets the phases of the n local ranks `seat` to the verdict. */
+void aci_elastic_set_phases(const aci_job *j, const int *seat, int n, uint64_t committed);
+void aci_elastic_free_heaps(aci_job *j, const int *seat, int n); /* of lost ranks */
+
+/* ---- agent/ ---- */
+struct pollfd;
+enum { ACI_AGENT_POLLS = 1280 };
+/* Meets the other machines, and completes the plan: which ranks run here, where rank 0 is. After a
+ * signal it returns early. */
+ac_status aci_agent_join(aci_job *j, ac_err *e);
+/* The rest does nothing without an agent. */
+int aci_agent_polls(const aci_job *j, struct pollfd *p);
+void aci_agent_serve(aci_job *j); /* after each poll, at least at each deadline */
+int64_t aci_agent_deadline(const aci_job *j);
+/* Ranks of this machine were lost, with a line about them. all: none is left. */
+void aci_agent_lost(aci_job *j, const char *text, bool all);
+/* The job ends everywhere: the number of the rank to blame, the reason. */
+void aci_agent_failed(aci_job *j, int rank, const char *text);
+/* The ranks of this machine have ended: waits until the others need it no more. Corrects the result
+ * of a machine that ended for another reason than its ranks. */
+ac_status aci_agent_finish(aci_job *j, ac_launch_result *result, ac_status st, ac_err *e);
+void aci_agent_free(aci_job *j);
 
 /* ---- cause.c ---- */
 const char *aci_signal_name(int n, char *buf, size_t size); /* "SIGKILL" */

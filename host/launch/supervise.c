@@ -105,6 +105,7 @@ void aci_job_fail(aci_job *j, int r) {
   if (j->failed < 0) j->failed = r;
   aci_cause_of(j, r, text, sizeof text);
   aci_abort_segment(j->segment.head, AC_PEER, j->first + r, text);
+  aci_agent_failed(j, j->first + r, text);
   if (j->o->front_argv != NULL) return; /* the prompt reports who died. The others continue */
   if (j->signal == 0 && j->term_at == 0 && j->kill_at == 0)
     j->term_at = aci_now_ns() + GRACE_MS * MS;
@@ -270,7 +271,7 @@ static int add_sink(struct pollfd *p, const aci_sink *s) {
 
 /* One turn: waits for something to do, and does it. */
 static void poll_once(aci_job *j, int timeout_ms) {
-  struct pollfd p[3 + 2 * ACI_MAX_LOCAL];
+  struct pollfd p[3 + 2 * ACI_MAX_LOCAL + ACI_AGENT_POLLS];
   aci_stream *streams[2 * ACI_MAX_LOCAL];
   int n = 0, n_read = 0;
   p[n++] = (struct pollfd){.fd = j->signal_fd, .events = POLLIN};
@@ -283,10 +284,12 @@ static void poll_once(aci_job *j, int timeout_ms) {
     p[n++] = (struct pollfd){.fd = s->fd, .events = POLLIN};
     streams[n_read++] = s;
   }
+  n += aci_agent_polls(j, p + n);
   if (poll(p, (nfds_t)n, timeout_ms) < 0 && errno != EINTR) return;
   if (p[0].revents != 0) read_signals(j);
   for (int i = 0; i < n_read; i++)
     if (p[first + i].revents != 0) aci_stream_read(streams[i]); /* closed meanwhile: false */
+  aci_agent_serve(j);
   serve_deadlines(j);
   aci_sink_flush(&j->out);
   aci_sink_flush(&j->err);

@@ -4,7 +4,7 @@
 -- their order: an update that is lost, repeated or done by too few ranks gives another one. PLAN: RANK:UPDATE:POINT[:SECONDS],... kills
 -- rank RANK (its number at the start) in that update, at POINT: before, inside or after collective K ("inside3"), "prepared", "applying",
 -- "applied", "caught" (when it learns of another's loss), "recover" (SECONDS after it began to recover); "time": SECONDS after the start.
--- Every survivor writes FOLDER/RANK: hash, rank, size, generation, longest pause.
+-- Every survivor writes FOLDER/RANK: hash, rank, size, generation, longest pause. Rank 0 writes FOLDER/running after the first update.
 local accel = require "accel"
 local elastic = require "accel.elastic.core"
 local dist = accel.dist
@@ -103,6 +103,7 @@ local function apply()
   applied = update
   elastic.phase("applied", applied)
   at "applied"
+  if start == 0 and applied == 1 then assert(io.open(folder .. "/running", "w")):close() end
   pause = math.max(pause, accel.clock() - last)
   last = accel.clock()
 end

@@ -29,7 +29,11 @@ enum {
   ACI_CONFIRM = 40
 };
 
-typedef enum aci_auth_purpose { ACI_FOR_RENDEZVOUS = 1, ACI_FOR_LINK } aci_auth_purpose;
+typedef enum aci_auth_purpose {
+  ACI_FOR_RENDEZVOUS = 1,
+  ACI_FOR_LINK,
+  ACI_FOR_AGENT
+} aci_auth_purpose;
 typedef enum aci_auth_state { ACI_AUTH_MORE, ACI_AUTH_DONE, ACI_AUTH_FAILED } aci_auth_state;
 typedef enum aci_auth_fault {
   ACI_AUTH_EARLY,     /* the other end closed the connection before anything was proved */

@@ -57,14 +57,18 @@ typedef struct ac_launch_options {
   /* ranks of each machine, instead of num_processes. 0: not given */
   int nproc_per_node;
   /* An elastic job, of min_machines to num_machines machines: ranks that die by a signal are left
-   * out, and the others continue (accel/comm.h). It needs nproc_per_node. So far 1 to 1 machines.
-   * 0: the first failure ends the job */
+   * out, and the others continue (accel/comm.h). It needs nproc_per_node. With more than one machine
+   * those that die or fall silent are left out as well, as long as min_machines remain and they are
+   * more than half. 0: the first failure ends the job */
   int min_machines;
+  /* "HOST[:PORT],...": where the machines of such a job meet, the same on all of them. NULL: none */
+  const char *rendezvous;
+  double wait_machines; /* seconds that a job waits for missing machines before it ends */
 } ac_launch_options;
 #define AC_LAUNCH_OPTIONS_INIT                                                                     \
   {                                                                                                \
     sizeof(ac_launch_options), AC_LAUNCH_AUTO, 1, -1, NULL, 0, 0, 0.1, 0, true, NULL, false, NULL, \
-        NULL, false, 1, 2, NULL, NULL, 0, 0                                                        \
+        NULL, false, 1, 2, NULL, NULL, 0, 0, NULL, 600                                             \
   }
 
 typedef struct ac_launch_result {

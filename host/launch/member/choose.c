@@ -11,7 +11,7 @@
 #include "launch/member/member_impl.h"
 
 bool aci_member_hears(const aci_member *m, uint64_t now, int i) {
-  const aci_peer *p = &m->peer[i];
+  const aci_member_peer *p = &m->peer[i];
   return i == m->self || (!p->dead && now < p->heard_at + m->o.silence);
 }
 

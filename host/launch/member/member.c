@@ -60,7 +60,7 @@ static void send_beats(aci_member *m, uint64_t now) {
   m->beat_at = now;
   fill_beat(m, now, &b);
   if (is_member(m)) {
-    aci_peer *me = &m->peer[m->self]; /* the own report, where proposers look for it */
+    aci_member_peer *me = &m->peer[m->self]; /* the own report, where proposers look for it */
     me->heard_at = now;
     me->flags = b.flags;
     me->heard = b.heard;
@@ -102,7 +102,7 @@ static void receive_beat(aci_member *m, uint64_t now, const aci_member_msg *b) {
     else if (m->record.number == 0) m->started_at = now; /* a job runs: wait for its record */
     return;
   }
-  aci_peer *p = &m->peer[i];
+  aci_member_peer *p = &m->peer[i];
   if (b->seq <= p->seq) return; /* late or doubled */
   p->seq = b->seq;
   p->heard_at = now;
@@ -175,7 +175,7 @@ static void take_peers(aci_member *m, uint64_t now, const aci_record *next) {
       seq = m->peer[from].seq;
       if (m->peer[from].heard_at != 0) heard_at = m->peer[from].heard_at;
     }
-    m->peer[i] = (aci_peer){.heard_at = heard_at, .seq = seq};
+    m->peer[i] = (aci_member_peer){.heard_at = heard_at, .seq = seq};
   }
 }
 

@@ -165,13 +165,13 @@ typedef enum aci_member_state {
   ACI_MEMBER_GONE      /* expelled */
 } aci_member_state;
 
-typedef struct aci_peer { /* what a machine of the record told last */
+typedef struct aci_member_peer { /* what a machine of the record told last */
   uint64_t heard_at, seq;
   uint64_t applied, prepared, ranks;
   aci_member_set heard, recent;
   uint8_t flags;
   bool dead; /* by its sentinel */
-} aci_peer;
+} aci_member_peer;
 
 typedef struct aci_stranger { /* an agent that asks to be let in */
   uint64_t uid, heard_at, slot, ranks;
@@ -191,7 +191,7 @@ typedef struct aci_member {
   uint64_t started_at, ticked_at, beat_at, changed_at, entered_at;
   uint64_t applied, prepared, ranks; /* the report */
   aci_record record;                 /* the newest decided one that is known */
-  aci_peer peer[ACI_MEMBER_MAX];
+  aci_member_peer peer[ACI_MEMBER_MAX];
   int n_strangers;
   aci_stranger stranger[ACI_MEMBER_MAX];
   /* as a proposer */

@@ -1,0 +1,500 @@
+/* Connections between the agents of an elastic job. See net.h. */
+#include "launch/agent/net.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "comm/tcp/rendezvous.h"
+
+#define MS ((int64_t)1000000)
+enum {
+  PORT = 29400, /* of a seed without one */
+  DIAL_MS = 1000,
+  AGAIN_MS = 300,
+  LATER_MS = 600,  /* the other agent of a pair dials first */
+  STALE_MS = 3000, /* nothing came for so long: a new connection is tried */
+  AUTH_MS = 5000,
+  OUT_MOST = 4 << 20
+};
+
+typedef struct frame_head {
+  uint32_t bytes;
+  uint16_t type, zero;
+} frame_head;
+
+typedef struct book_body {
+  uint64_t uid;
+  int32_t port, zero;
+  char address[ACI_ADDRESS];
+} book_body;
+
+typedef struct peer { /* an agent to dial */
+  int seed;
+  uint64_t uid; /* 0: not known yet */
+  char address[ACI_ADDRESS], host[256];
+  int port;
+  int64_t next; /* time of the next attempt, ns */
+  bool known;
+  aci_net_hello hello;
+} peer;
+
+typedef struct net_link {
+  int fd, peer; /* peer: that was dialed, -1: it came */
+  bool connected, open, known;
+  uint64_t uid;
+  int seed;
+  int64_t heard_at; /* or began */
+  aci_auth auth;
+  unsigned char *in, *out;
+  size_t n_in, at_out, n_out, room;
+} net_link;
+
+struct aci_net {
+  aci_mesh who; /* of which the door needs the key and the names */
+  aci_door *door;
+  int listener;
+  aci_net_hello own;
+  aci_net_take take;
+  void *user;
+  int n_seeds, n_peers, n_links;
+  peer peers[ACI_NET_PEERS];
+  net_link links[ACI_NET_LINKS];
+  char refusal[300];
+};
+
+/* ---- links ---- */
+static net_link *add_link(aci_net *n, int fd, int of) {
+  if (n->n_links == ACI_NET_LINKS) return NULL;
+  net_link *k = &n->links[n->n_links];
+  *k = (net_link){.fd = fd, .peer = of, .seed = -1, .heard_at = aci_now_ns()};
+  k->in = malloc(sizeof(frame_head) + ACI_NET_FRAME);
+  if (k->in == NULL) return NULL;
+  n->n_links++;
+  return k;
+}
+
+static void drop(net_link *k) {
+  if (k->fd >= 0) close(k->fd);
+  k->fd = -1;
+}
+
+static void sweep(aci_net *n) {
+  for (int i = n->n_links - 1; i >= 0; i--) {
+    net_link *k = &n->links[i];
+    if (k->fd >= 0) continue;
+    free(k->in);
+    free(k->out);
+    *k = n->links[--n->n_links];
+  }
+}
+
+static void flush(net_link *k) {
+  while (k->fd >= 0 && k->n_out > 0) {
+    const ssize_t s = send(k->fd, k->out + k->at_out, k->n_out, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (s > 0) {
+      k->at_out += (size_t)s;
+      k->n_out -= (size_t)s;
+    } else if (s == 0 || (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK)) {
+      drop(k);
+    } else if (errno != EINTR) {
+      return;
+    }
+  }
+  k->at_out = 0;
+}
+
+static void put(net_link *k, aci_frame type, const void *body, size_t bytes) {
+  const frame_head h = {.bytes = (uint32_t)bytes, .type = (uint16_t)type};
+  const size_t need = k->n_out + sizeof h + bytes;
+  if (k->fd < 0 || need > OUT_MOST) {
+    drop(k);
+    return;
+  }
+  if (k->at_out > 0) memmove(k->out, k->out + k->at_out, k->n_out);
+  k->at_out = 0;
+  if (need > k->room) {
+    unsigned char *more = realloc(k->out, need * 2);
+    if (more == NULL) {
+      drop(k);
+      return;
+    }
+    k->out = more;
+    k->room = need * 2;
+  }
+  memcpy(k->out + k->n_out, &h, sizeof h);
+  if (bytes > 0) memcpy(k->out + k->n_out + sizeof h, body, bytes);
+  k->n_out = need;
+  flush(k);
+}
+
+/* ---- who is where ---- */
+static peer *peer_of(aci_net *n, uint64_t uid) {
+  for (int i = 0; i < n->n_peers; i++)
+    if (n->peers[i].uid == uid) return &n->peers[i];
+  return NULL;
+}
+
+static bool is_linked(const aci_net *n, int i) {
+  const peer *p = &n->peers[i];
+  for (int k = 0; k < n->n_links; k++) {
+    const net_link *l = &n->links[k];
+    if (l->fd < 0) continue;
+    if (l->peer == i ||
+        (l->known && ((p->uid != 0 && l->uid == p->uid) || (p->seed >= 0 && l->seed == p->seed))))
+      return true;
+  }
+  return false;
+}
+
+static void tell_place(net_link *k, const peer *p) {
+  book_body b = {.uid = p->uid, .port = p->port};
+  if (p->uid == 0 || p->address[0] == 0 || p->uid == k->uid) return;
+  memcpy(b.address, p->address, sizeof b.address);
+  put(k, ACI_FRAME_BOOK, &b, sizeof b);
+}
+
+static void take_place(aci_net *n, const book_body *b) {
+  if (b->uid == n->own.uid || b->uid == 0 || peer_of(n, b->uid) != NULL ||
+      n->n_peers == ACI_NET_PEERS)
+    return;
+  peer *p = &n->peers[n->n_peers++];
+  *p = (peer){.seed = -1, .uid = b->uid, .port = b->port};
+  memcpy(p->address, b->address, sizeof p->address);
+  aci_text_clean(p->address, sizeof p->address);
+  p->next = aci_now_ns() + (n->own.uid < b->uid ? 0 : LATER_MS * MS);
+}
+
+/* May these two be agents of one job? */
+static bool fits(aci_net *n, const aci_net_hello *h) {
+  const aci_net_hello *own = &n->own;
+  if (strcmp(h->version, own->version) != 0)
+    snprintf(n->refusal, sizeof n->refusal,
+             "%s runs accel %s, this machine %s; install the same on all machines", h->host,
+             h->version, own->version);
+  else if (h->min != own->min || h->max != own->max)
+    snprintf(n->refusal, sizeof n->refusal,
+             "%s was started with --num-machines %d:%d, this machine with %d:%d; give all machines "
+             "the same",
+             h->host, h->min, h->max, own->min, own->max);
+  else if (strcmp(h->seeds, own->seeds) != 0)
+    snprintf(n->refusal, sizeof n->refusal,
+             "%s was started with --rendezvous %.80s, this machine with %.80s; give all machines "
+             "the same list",
+             h->host, h->seeds, own->seeds);
+  else return true;
+  return false;
+}
+
+static void take_hello(aci_net *n, net_link *k, const aci_net_hello *given) {
+  aci_net_hello h = *given;
+  if (memcmp(h.magic, n->own.magic, sizeof h.magic) != 0 || h.order != n->own.order ||
+      h.protocol != n->own.protocol || h.uid == 0 || h.uid == n->own.uid) {
+    drop(k);
+    return;
+  }
+  aci_text_clean(h.host, sizeof h.host);
+  aci_text_clean(h.version, sizeof h.version);
+  aci_text_clean(h.seeds, sizeof h.seeds);
+  if (!fits(n, &h)) {
+    ac_log_write(AC_LOG_WARN, "launch", "refused a machine: %s", n->refusal);
+    drop(k);
+    return;
+  }
+  k->known = true;
+  k->uid = h.uid;
+  k->seed = h.seed >= 0 && h.seed < n->n_seeds ? h.seed : -1;
+  peer *p = k->seed >= 0 ? &n->peers[k->seed] : peer_of(n, h.uid);
+  if (p == NULL) {
+    if (n->n_peers == ACI_NET_PEERS) {
+      drop(k);
+      return;
+    }
+    p = &n->peers[n->n_peers++];
+    *p = (peer){.seed = -1, .uid = h.uid, .port = h.port};
+    if (k->peer < 0) aci_socket_address(k->fd, true, p->address, sizeof p->address);
+    for (int i = 0; i < n->n_links; i++)
+      if (n->links[i].known && &n->links[i] != k) tell_place(&n->links[i], p);
+  }
+  p->uid = h.uid; /* of a seed that restarted: the new one */
+  p->hello = h;
+  p->known = true;
+  for (int i = n->n_seeds; i < n->n_peers; i++) tell_place(k, &n->peers[i]);
+}
+
+/* ---- incoming data ---- */
+static void take_frame(aci_net *n, net_link *k, const frame_head *h, const void *body) {
+  if (h->type == ACI_FRAME_HELLO && h->bytes == sizeof(aci_net_hello)) take_hello(n, k, body);
+  else if (!k->known) drop(k);
+  else if (h->type == ACI_FRAME_BOOK && h->bytes == sizeof(book_body)) take_place(n, body);
+  else n->take(n->user, k->uid, (aci_frame)h->type, body, h->bytes);
+}
+
+static void read_frames(aci_net *n, net_link *k) {
+  frame_head h;
+  while (k->fd >= 0) {
+    const ssize_t s =
+        recv(k->fd, k->in + k->n_in, sizeof h + ACI_NET_FRAME - k->n_in, MSG_DONTWAIT);
+    if (s < 0 && errno == EINTR) continue;
+    if (s < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (s <= 0) {
+      drop(k);
+      return;
+    }
+    k->heard_at = aci_now_ns();
+    k->n_in += (size_t)s;
+    size_t at = 0;
+    while (k->fd >= 0 && k->n_in - at >= sizeof h) {
+      memcpy(&h, k->in + at, sizeof h);
+      if (h.bytes > ACI_NET_FRAME) {
+        drop(k);
+        return;
+      }
+      if (k->n_in - at < sizeof h + h.bytes) break;
+      take_frame(n, k, &h, k->in + at + sizeof h);
+      at += sizeof h + h.bytes;
+    }
+    memmove(k->in, k->in + at, k->n_in - at);
+    k->n_in -= at;
+  }
+}
+
+static void is_open(aci_net *n, net_link *k) {
+  aci_socket_tune(k->fd);
+  k->open = true;
+  k->heard_at = aci_now_ns();
+  put(k, ACI_FRAME_HELLO, &n->own, sizeof n->own);
+}
+
+static void admit(void *user, int fd, int from, int world) {
+  aci_net *n = user;
+  net_link *k = from == 0 && world == 0 ? add_link(n, fd, -1) : NULL;
+  if (k == NULL) close(fd);
+  else is_open(n, k);
+}
+
+/* ---- dialing ---- */
+static void dial(aci_net *n, int i, int64_t now) {
+  peer *p = &n->peers[i];
+  char why[64];
+  p->next = now + AGAIN_MS * MS;
+  if (p->address[0] == 0) return;
+  const int fd = aci_socket_dial(p->address, p->port, why, sizeof why);
+  if (fd >= 0 && add_link(n, fd, i) == NULL) close(fd);
+}
+
+static void step(aci_net *n, net_link *k, int64_t now) {
+  struct pollfd p = {.fd = k->fd, .events = POLLOUT};
+  size_t taken;
+  if (!k->connected && k->peer >= 0) {
+    if (poll(&p, 1, 0) <= 0) {
+      if (now - k->heard_at > DIAL_MS * MS) drop(k);
+      return;
+    }
+    if (aci_socket_error(k->fd) != 0) {
+      drop(k);
+      return;
+    }
+    k->connected = true;
+    k->heard_at = now;
+    k->auth = (aci_auth){.key = n->who.key.key, .run_id = n->who.run_id, .purpose = ACI_FOR_AGENT};
+  }
+  if (!k->open) {
+    const aci_auth_state s = aci_auth_step(&k->auth, k->fd, &taken);
+    if (s == ACI_AUTH_DONE) is_open(n, k);
+    else if (s == ACI_AUTH_FAILED || now - k->heard_at > AUTH_MS * MS) {
+      if (s == ACI_AUTH_FAILED && k->auth.fault == ACI_AUTH_REFUSED && n->refusal[0] == 0)
+        snprintf(
+            n->refusal, sizeof n->refusal,
+            "%s:%d %s; give all machines the same secret (ACCEL_JOB_SECRET, --job-secret-file)",
+            n->peers[k->peer].address, n->peers[k->peer].port, aci_auth_why(&k->auth));
+      drop(k);
+      return;
+    }
+  }
+  if (!k->open) return;
+  read_frames(n, k);
+  flush(k);
+  if (k->fd >= 0 && now - k->heard_at > STALE_MS * MS) drop(k);
+}
+
+void aci_net_serve(aci_net *n) {
+  const int64_t now = aci_now_ns();
+  aci_door_serve(n->door, admit, n);
+  for (int i = 0; i < n->n_peers; i++)
+    if (i != n->own.seed && now >= n->peers[i].next && !is_linked(n, i)) dial(n, i, now);
+  for (int i = 0; i < n->n_links; i++)
+    if (n->links[i].fd >= 0) step(n, &n->links[i], now);
+  sweep(n);
+}
+
+int aci_net_polls(const aci_net *n, struct pollfd *p) {
+  int count = aci_door_polls(n->door, p);
+  for (int i = 0; i < n->n_links; i++) {
+    const net_link *k = &n->links[i];
+    const bool connecting = k->peer >= 0 && !k->connected;
+    p[count++] = (struct pollfd){
+        .fd = k->fd,
+        .events = (short)(connecting ? POLLOUT : POLLIN | (k->n_out > 0 ? POLLOUT : 0))};
+  }
+  return count;
+}
+
+/* ---- for the agent ---- */
+static net_link *link_to(aci_net *n, uint64_t uid, int seed) {
+  net_link *best = NULL;
+  for (int i = 0; i < n->n_links; i++) {
+    net_link *k = &n->links[i];
+    if (k->fd < 0 || !k->known || (seed >= 0 ? k->seed != seed : k->uid != uid)) continue;
+    if (best == NULL || k->heard_at > best->heard_at) best = k;
+  }
+  return best;
+}
+
+void aci_net_send(aci_net *n, uint64_t uid, int seed, aci_frame type, const void *body,
+                  size_t bytes) {
+  net_link *k = link_to(n, uid, seed);
+  if (k != NULL) put(k, type, body, bytes);
+}
+
+void aci_net_tell_all(aci_net *n, aci_frame type, const void *body, size_t bytes) {
+  for (int i = 0; i < n->n_peers; i++) {
+    net_link *k = n->peers[i].uid != 0 ? link_to(n, n->peers[i].uid, -1) : NULL;
+    if (k != NULL) put(k, type, body, bytes);
+  }
+}
+
+const aci_net_hello *aci_net_who(const aci_net *n, uint64_t uid) {
+  if (uid == n->own.uid) return &n->own;
+  for (int i = 0; i < n->n_peers; i++)
+    if (n->peers[i].known && n->peers[i].uid == uid) return &n->peers[i].hello;
+  return NULL;
+}
+
+bool aci_net_hears(const aci_net *n, uint64_t uid) {
+  for (int i = 0; i < n->n_links; i++)
+    if (n->links[i].fd >= 0 && n->links[i].known && n->links[i].uid == uid) return true;
+  return false;
+}
+
+int aci_net_seeds(const aci_net *n) { return n->n_seeds; }
+const char *aci_net_seed_host(const aci_net *n, int i) { return n->peers[i].host; }
+const char *aci_net_refusal(const aci_net *n) { return n->refusal; }
+
+/* ---- the beginning ---- */
+/* One of "HOST[:PORT]", "[ADDRESS]:PORT". */
+static bool parse_seed(const char *text, size_t bytes, peer *p) {
+  const char *end = text + bytes, *host = text, *colon = NULL;
+  size_t n = bytes;
+  p->port = PORT;
+  if (bytes > 0 && *text == '[') {
+    const char *close = memchr(text, ']', bytes);
+    if (close == NULL) return false;
+    host = text + 1;
+    n = (size_t)(close - host);
+    if (close + 1 < end) colon = close + 1;
+    if (colon != NULL && *colon != ':') return false;
+  } else {
+    colon = memchr(text, ':', bytes);
+    if (colon != NULL) n = (size_t)(colon - text);
+  }
+  if (colon != NULL) {
+    char *after;
+    const long port = strtol(colon + 1, &after, 10);
+    if (after != end || after == colon + 1 || port < 1 || port > 65535) return false;
+    p->port = (int)port;
+  }
+  if (n == 0 || n >= sizeof p->host) return false;
+  memcpy(p->host, host, n);
+  p->host[n] = 0;
+  return true;
+}
+
+static ac_status take_seeds(aci_net *n, const char *seeds, ac_err *e) {
+  for (const char *at = seeds; *at != 0;) {
+    const size_t bytes = strcspn(at, ",");
+    char why[128], found[1][ACI_ADDRESS];
+    bool may_change;
+    if (n->n_seeds == ACI_NET_SEEDS)
+      return AC_FAIL(e, INVALID, "rendezvous: there are at most %d addresses", ACI_NET_SEEDS);
+    peer *p = &n->peers[n->n_seeds];
+    *p = (peer){.seed = n->n_seeds};
+    if (!parse_seed(at, bytes, p))
+      return AC_FAIL(e, INVALID, "rendezvous: '%.*s' is not HOST[:PORT]", (int)bytes, at);
+    if (aci_resolve(p->host, found, 1, &may_change, why, sizeof why) == 0)
+      return AC_FAIL(e, INVALID, "rendezvous: cannot find %s: %s", p->host, why);
+    memcpy(p->address, found[0], sizeof p->address);
+    n->n_peers = ++n->n_seeds;
+    at += bytes;
+    if (*at == ',') at++;
+  }
+  return n->n_seeds > 0 ? AC_OK : AC_FAIL(e, INVALID, "rendezvous: there is no address");
+}
+
+/* The loopback that a name leads to here may be another address elsewhere (/etc/hosts). */
+static bool leads_elsewhere(const peer *p) {
+  return aci_address_is_loopback(p->address) && !aci_address_is_loopback(p->host) &&
+         strcasecmp(p->host, "localhost") != 0;
+}
+
+static ac_status begin_listening(aci_net *n, ac_err *e) {
+  char why[128];
+  bool all_here = true;
+  n->own.seed = -1;
+  for (int i = 0; i < n->n_seeds && n->listener < 0; i++) {
+    const peer *p = &n->peers[i];
+    n->listener = aci_socket_listen(p->address, p->port, &n->own.port, why, sizeof why);
+    if (n->listener >= 0 && leads_elsewhere(p)) {
+      close(n->listener);
+      n->listener = aci_socket_listen(NULL, p->port, &n->own.port, why, sizeof why);
+    }
+    if (n->listener >= 0) n->own.seed = i;
+    all_here &= aci_address_is_loopback(p->address) && !leads_elsewhere(p);
+  }
+  if (n->listener >= 0) return AC_OK;
+  n->listener =
+      aci_socket_listen(all_here ? n->peers[0].address : NULL, 0, &n->own.port, why, sizeof why);
+  return n->listener >= 0 ? AC_OK : AC_FAIL(e, IO, "accel-run cannot listen: %s", why);
+}
+
+ac_status aci_net_open(const char *seeds, const aci_job_key *key, const char *run_id,
+                       aci_net_hello *own, aci_net_take take, void *user, aci_net **out,
+                       ac_err *e) {
+  aci_net *n = calloc(1, sizeof *n);
+  if (n == NULL) return AC_FAIL(e, OOM, "no memory for links to other machines");
+  n->listener = -1;
+  n->take = take;
+  n->user = user;
+  n->who.key = *key;
+  snprintf(n->who.run_id, sizeof n->who.run_id, "%s", run_id);
+  n->own = *own;
+  memcpy(n->own.magic, "accelag1", sizeof n->own.magic);
+  n->own.order = 0x01020304;
+  n->own.protocol = 1;
+  snprintf(n->own.seeds, sizeof n->own.seeds, "%.255s", seeds);
+  ac_status st = take_seeds(n, seeds, e);
+  if (st == AC_OK) st = begin_listening(n, e);
+  if (st == AC_OK && (n->door = aci_door_new(&n->who, ACI_FOR_AGENT, NULL, n->listener)) == NULL)
+    st = AC_FAIL(e, OOM, "no memory for links to other machines");
+  if (st != AC_OK) {
+    aci_net_close(n);
+    return st;
+  }
+  *own = n->own;
+  *out = n;
+  return AC_OK;
+}
+
+void aci_net_close(aci_net *n) {
+  if (n == NULL) return;
+  for (int i = 0; i < n->n_links; i++) drop(&n->links[i]);
+  sweep(n);
+  aci_door_free(n->door);
+  if (n->listener >= 0) close(n->listener);
+  aci_forget(&n->who.key, sizeof n->who.key);
+  free(n);
+}
