@@ -71,7 +71,7 @@ typedef struct app_given {
 } app_given;
 enum {
   APP_OWN_OPTIONS = 16,
-  APP_LAUNCH_OPTIONS = 18,
+  APP_LAUNCH_OPTIONS = 19,
   APP_OPTIONS = APP_OWN_OPTIONS + APP_LAUNCH_OPTIONS
 };
 enum { APP_LAUNCH_FIRST = 100 }; /* ids of the launcher's begin there */

@@ -20,6 +20,7 @@ enum {
   TEE,
   RESTARTS,
   INTERVAL,
+  REPLACE,
   RUN,
   SECRET,
   INSECURE,
@@ -49,6 +50,8 @@ const app_option app_launch_options[APP_LAUNCH_OPTIONS] = {
      "restart all ranks after a failure that a restart can mend, up to N times [0]"},
     {"monitor_interval", 0, "S", INTERVAL, APP_ON_RANKS,
      "seconds between a failure and the restart [0.1]"},
+    {"replace", 0, "yes|no", REPLACE, APP_ON_RANKS,
+     "with --num-machines 1:1: start a new rank for one that died, with the others' state [no]"},
     {"run_id", 0, "NAME", RUN, APP_ON_RANKS, "name of the job, the same on all machines [IP:PORT]"},
     {"job_secret_file", 0, "FILE", SECRET, APP_ON_RANKS,
      "secret of the job's machines, the same on all; -: first line of standard input [ACCEL_JOB_SECRET, or a file of the user]"},
@@ -159,6 +162,10 @@ bool app_launch_set(app_options *o, const app_option *opt, const char *value) {
     case RESTARTS:
       if (parse_int(value, 0, 1 << 20, &l->max_restarts)) return true;
       return app_usage("--max-restarts: '%s' is not a number%s", value, "");
+    case REPLACE:
+      l->replace = strcmp(value, "yes") == 0;
+      if (l->replace || strcmp(value, "no") == 0) return true;
+      return app_usage("--replace: '%s' is neither yes nor no%s", value, "");
     case RUN:
       if (value[0] == 0 || strlen(value) > 63)
         return app_usage("--run-id: expected 1 to 63 characters, got '%s'%s", value, "");
@@ -212,6 +219,9 @@ bool app_launch_check(app_options *o) {
                      "", "");
   if (is_given(o, INTERVAL) && o->launch.max_restarts == 0)
     return app_usage("--monitor-interval: there is no restart to wait for; add --max-restarts%s%s",
+                     "", "");
+  if (is_given(o, REPLACE) && o->launch.min_machines == 0)
+    return app_usage("--replace: only an elastic job replaces ranks; add --num-machines 1:1%s%s",
                      "", "");
   if (o->launch.tee && o->launch.log_dir == NULL)
     return app_usage(

@@ -39,6 +39,10 @@ static bool learn(ac_world *w) {
 
 void aci_abort(ac_world *w, ac_status code, int rank, const char *text) {
   if (atomic_load_explicit(&w->aborted, memory_order_acquire) != NOT_YET) return;
+  if (aci_is_guest(w)) { /* it ends alone */
+    keep(w, code, rank, "", text);
+    return;
+  }
   aci_head *h = w->segment.head;
   const int start = rank >= 0 && rank < w->place.size ? aci_start_of(w, rank) : rank;
   if (h != NULL && !aci_abort_segment(h, code, start, text)) {
@@ -64,7 +68,8 @@ static ac_status over(ac_world *w, ac_err *e) {
 ac_status aci_aborted(ac_world *w, ac_err *e) {
   AC_TRY(over(w, e));
   const aci_head *h = w->segment.head;
-  if (h == NULL || atomic_load_explicit(&h->abort_reason.round, memory_order_relaxed) == w->round)
+  if (h == NULL || atomic_load_explicit(&h->abort_reason.round, memory_order_relaxed) == w->round ||
+      w->observes)
     return AC_OK;
   return AC_FAIL(e, MEMBERSHIP,
                  "a rank of this job was lost; an Accelerator's gather, reduce and broadcast "

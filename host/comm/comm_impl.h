@@ -18,6 +18,7 @@
  *   abort.c        why the job ends, kept once per rank
  *   generation.c   an elastic job after the loss of ranks: the same handles with fewer members.
  *                  tcp/generation.c: the same for its links
+ *   join.c         ranks that come and go between two updates of an elastic job
  *   reduce.[ch]    the arithmetic of reductions, one for all backends
  *   prompt.c       a barrier for the prompt of a REPL, and beginning anew after an abort
  *   solo/          a world of one: collectives are copies
@@ -185,6 +186,9 @@ struct ac_world {
   bool reseated;
   uint8_t seat[ACI_MAX_LOCAL];
   int first; /* number at the start of the first rank of this machine */
+  /* it was started into a job that runs, and is no member yet (join.c). preamble: its calls are those
+   * that every rank makes alike */
+  bool observes, preamble;
 };
 
 /* Number at the start of a world rank. */
@@ -266,6 +270,22 @@ void aci_abort(ac_world *w, ac_status code, int rank, const char *text);
 /* AC_OK, or the reason to leave a wait. The abort reason is this rank's error ("stopped: rank 2
  * ..."). MEMBERSHIP: ranks were lost, and the others continue. Cheap. */
 ac_status aci_aborted(ac_world *w, ac_err *e);
+
+/* ---- generation.c ---- */
+/* Takes over the generation that the launcher has formed. before: the members of that before, of
+ * which there are out->size_before, by their numbers at the start. */
+ac_status aci_generation_adopt(ac_world *w, const uint8_t *before, ac_membership *out, ac_err *e);
+
+/* ---- join.c ---- */
+/* Makes the world of a rank that was started into a job that runs. */
+void aci_observe(ac_world *w);
+/* The backend of an observer: no other rank is in its world. */
+extern const aci_backend aci_observer_backend;
+/* It observes, or it does not have the state of the job yet: its failure is its own. */
+static inline bool aci_is_guest(const ac_world *w) {
+  return w->page != NULL &&
+         atomic_load_explicit(&w->page->joins, memory_order_relaxed) != ACI_JOIN_NONE;
+}
 
 /* ---- record.c ---- */
 aci_record_ring *aci_records_new(int n);

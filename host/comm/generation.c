@@ -10,6 +10,7 @@
  *
  * One process decides for one machine, and all ranks die with it. So this needs no agreement, as
  * the membership core (launch/member/) reaches between machines. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "comm/wait.h"
@@ -65,18 +66,56 @@ static void renumber(ac_group *g, const int *to) {
   g->seq = 0;
 }
 
-/* before: the members of the generation that this rank left, by their numbers at the start. */
-static ac_status adopt(ac_world *w, const aci_members *m, const uint8_t *before, ac_membership *out,
-                       ac_err *e) {
+/* The group of all ranks: the members of before and those that joined, which are the last. */
+static ac_status take_all(ac_group *g, const aci_members *m, int rank, ac_err *e) {
+  int *ranks = realloc(g->ranks, (size_t)m->n * sizeof *ranks);
+  if (ranks == NULL) return AC_FAIL(e, OOM, "no memory for a world of %d", m->n);
+  g->ranks = ranks;
+  for (int r = 0; r < m->n; r++) ranks[r] = r;
+  g->rank = rank;
+  g->size = m->n;
+  g->seq = 0;
+  return AC_OK;
+}
+
+/* Who was lost and who joined. to: the new rank by the number at the start. */
+static void compare(const ac_world *w, const aci_members *m, const uint8_t *before, const int *to,
+                    ac_membership *out) {
+  bool was[ACI_MAX_LOCAL] = {false};
+  out->n_lost = out->n_joined = out->n_healing = 0;
+  for (int r = 0; r < out->size_before; r++) {
+    was[before[r]] = true;
+    if (to[before[r]] < 0) out->lost[out->n_lost++] = r;
+  }
+  for (int r = 0; r < m->n; r++) {
+    const bool healing = m->healing[m->seat[r]] != 0;
+    if (w->observes ? healing : !was[m->seat[r]]) out->joined[out->n_joined++] = r;
+    if (healing) out->healing[out->n_healing++] = r;
+  }
+}
+
+/* This rank has left. It ends, and must not touch the words of the others. */
+static ac_status left(ac_world *w, ac_membership *out) {
+  out->leaves = true;
+  for (ac_group *g = w->all; g != NULL; g = g == w->all ? w->groups : g->next) {
+    free(g->impl);
+    g->impl = NULL;
+  }
+  return AC_OK;
+}
+
+ac_status aci_generation_adopt(ac_world *w, const uint8_t *before, ac_membership *out, ac_err *e) {
+  const aci_members *m = &w->segment.head->members;
   int to[ACI_MAX_LOCAL];
   for (int i = 0; i < ACI_MAX_LOCAL; i++) to[i] = -1;
   for (int r = 0; r < m->n; r++) to[m->seat[r]] = r;
-  out->n_lost = 0;
-  for (int r = 0; r < out->size_before; r++)
-    if (to[before[r]] < 0) out->lost[out->n_lost++] = r;
+  compare(w, m, before, to, out);
+  out->change = (ac_change)m->change;
+  out->leaves = false;
+  if (to[aci_start_rank(w)] < 0) return left(w, out);
   /* by the numbers of before, which the lines below replace */
-  renumber(w->all, to);
   for (ac_group *g = w->groups; g != NULL; g = g->next) renumber(g, to);
+  AC_TRY(take_all(w->all, m, to[aci_start_rank(w)], e));
   memcpy(w->seat, m->seat, sizeof w->seat);
   w->reseated = true;
   w->place.rank = out->rank = to[aci_start_rank(w)];
@@ -117,7 +156,7 @@ ac_status ac_world_recover(ac_world *w, ac_membership *out, ac_err *e) {
     /* it stays as it is until this rank reports again */
     if (atomic_load_explicit(&m->formed, memory_order_acquire) != round) continue;
     w->round = round;
-    const ac_status st = adopt(w, m, before, out, e);
+    const ac_status st = aci_generation_adopt(w, before, out, e);
     if (st == AC_MEMBERSHIP) continue; /* a further loss while the links were made anew */
     if (st != AC_OK)                   /* the others would wait for it */
       aci_abort(w, st, w->place.rank, e != NULL ? e->msg : "a rank cannot continue");

@@ -33,6 +33,7 @@ static uint32_t layout_of(void) {
                           offsetof(aci_page, want),
                           offsetof(aci_page, late_ns),
                           offsetof(aci_page, phase),
+                          offsetof(aci_page, joins),
                           offsetof(aci_head, members),
                           ACI_GROUPS,
                           AC_COLL_KINDS,

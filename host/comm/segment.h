@@ -92,7 +92,21 @@ typedef struct aci_page {
   _Atomic uint32_t reported; /* the round for which this rank waits, with the next two in place */
   uint32_t next_group;
   uint32_t holds_foreign; /* it uses memory in heaps of other ranks */
+  /* aci_join. Futex word: the launcher sets HEALING when the rank is a member */
+  _Atomic uint32_t joins;
+  _Atomic uint32_t at_boundary; /* it waits between two updates for a planned change */
+  /* of one that was healed: what it received, and the time from its first message on */
+  uint64_t heal_bytes;
+  double heal_seconds;
 } aci_page;
+
+/* A rank that was started into a job that runs. NONE: one of the start, or healed. */
+typedef enum aci_join {
+  ACI_JOIN_NONE,
+  ACI_JOIN_STARTED,
+  ACI_JOIN_READY,
+  ACI_JOIN_HEALING
+} aci_join;
 
 /* Whether a wait can be part of a deadlock. SOFT: other threads of its rank may end it. NETWORK:
  * data may still be on its way. MEMORY: nothing but the missing ranks' next step ends it. */
@@ -120,9 +134,16 @@ typedef struct aci_members {
   uint64_t committed;                   /* last update that counts. 0: unknown or none */
   uint32_t next_group;
   int32_t n;
-  uint8_t seat[ACI_MAX_LOCAL]; /* of rank i: its number at the start, over all machines */
-  double seconds;              /* since the first loss */
+  uint8_t seat[ACI_MAX_LOCAL];    /* of rank i: its number at the start, over all machines */
+  uint8_t healing[ACI_MAX_LOCAL]; /* by that number: it has no state yet */
+  double seconds;                 /* since the first loss */
   char reason[512];
+  uint32_t change; /* ac_change */
+  /* asks the members to come between two updates, where ranks join and leave (comm/join.c) */
+  _Atomic uint32_t asked;
+  /* what a person or a script asked the launcher for. 0: nothing. The number of ranks, and 1 + the
+   * seat of one that leaves */
+  _Atomic uint32_t want_ranks, want_leave;
 } aci_members;
 
 typedef enum aci_segment_key { ACI_NO_KEY, ACI_HAS_KEY, ACI_INSECURE } aci_segment_key;

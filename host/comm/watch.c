@@ -104,7 +104,8 @@ static ac_status peers(aci_waiting *k, ac_err *e) {
     if (state == ACI_LEFT || state == ACI_FAILED || state == ACI_DEAD) {
       if (k->came != NULL && k->came(k, i)) continue; /* it came before it ended */
       /* the launcher raises the round, or ends the job */
-      if (state == ACI_DEAD && w->generation != 0) continue;
+      if (w->generation != 0 && (state == ACI_DEAD || atomic_load(&p->joins) != ACI_JOIN_NONE))
+        continue;
       if (d->gone[i] == 0) d->gone[i] = k->now;
       /* a rank that knows the cause may be about to report it. Arrived data may be unread yet */
       const int64_t since = d->gone[i] > k->began ? d->gone[i] : k->began;

@@ -197,6 +197,7 @@ ac_status ac_world_open(ac_ctx *c, const ac_world_options *o, ac_world **out, ac
     }
     w->page = aci_page_of(w->segment.head, w->place.local_rank);
     w->generation = w->segment.head->members.elastic;
+    if (aci_is_guest(w)) aci_observe(w);
     fill_page(w);
   }
   aci_world_set_spins(w);
@@ -208,7 +209,7 @@ ac_status ac_world_open(ac_ctx *c, const ac_world_options *o, ac_world **out, ac
     goto fail;
   }
   AC_GOTO(fail, st, make_all(w, e));
-  w->backend = sim ? &aci_sim_backend : choose(w, o, e);
+  w->backend = sim ? &aci_sim_backend : w->observes ? &aci_observer_backend : choose(w, o, e);
   if (w->backend == NULL) {
     st = e != NULL ? e->code : AC_UNSUPPORTED;
     goto fail;
@@ -222,7 +223,7 @@ ac_status ac_world_open(ac_ctx *c, const ac_world_options *o, ac_world **out, ac
   if (w->segment.head != NULL) AC_GOTO(fail, st, aci_heap_maps_open(w, e));
   AC_GOTO(fail, st, w->backend->join(w, e));
   joined = true;
-  if (w->segment.head != NULL) aci_segment_key_done(w->segment.head);
+  if (w->segment.head != NULL && !w->observes) aci_segment_key_done(w->segment.head);
   if (w->backend->group_open != NULL) AC_GOTO(fail, st, w->backend->group_open(w->all, e));
   *out = w;
   return AC_OK;
@@ -257,7 +258,7 @@ void ac_world_fail(ac_world *w, const char *site, const char *text) {
     atomic_store(&w->page->state, ACI_FAILED);
   }
   /* after a loss the launcher names the lost rank, which is the cause */
-  if (w->place.size == 1 || aci_aborted(w, NULL) != AC_OK) return;
+  if (w->place.size == 1 || aci_is_guest(w) || aci_aborted(w, NULL) != AC_OK) return;
   snprintf(line, sizeof line, "rank %d failed%s%s: %s", w->place.rank, site != NULL ? " at " : "",
            site != NULL ? site : "", text);
   for (char *s = line; *s != 0; s++)

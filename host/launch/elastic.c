@@ -32,6 +32,7 @@ static aci_page *page_of(const aci_job *j, int r) { return aci_page_of(j->segmen
 void aci_elastic_begin(aci_job *j) {
   j->elastic = (aci_elastic){.generation = 1};
   j->segment.head->members.elastic = j->o->min_machines > 0;
+  aci_replace_begin(j);
 }
 
 static bool asks_to_stop(int sig) {
@@ -75,16 +76,21 @@ static void note(aci_job *j, int r) {
   aci_elastic *c = &j->elastic;
   aci_rank *p = &j->ranks[r];
   char text[600];
-  if (p->expelled)
+  if (p->joins) snprintf(text, sizeof text, "%s", p->end);
+  else if (p->expelled)
     snprintf(text, sizeof text, "rank %d (pid %d, %s) was stopped for %d s and expelled",
              j->first + r, (int)p->pid, j->host, STOP_GRACE_S);
   else aci_root_cause_text(j, r, text, sizeof text);
   const size_t n = strlen(c->text);
   snprintf(c->text + n, sizeof c->text - n, "%s%s", n > 0 ? "; " : "", text);
+  c->counts |= !p->joins;
+  if (!p->joins && !j->replaces && c->wanted > 1) c->wanted--;
+  p->joins = false;
   p->lost = true;
   aci_page *page = page_of(j, r);
   page->exit_code = p->code;
   page->signal = p->sig;
+  atomic_store(&page->joins, ACI_JOIN_NONE);
   atomic_store(&page->prompt, 0); /* nobody waits for its prompt any more */
   atomic_store(&page->state, ACI_DEAD);
 }
@@ -94,18 +100,24 @@ int aci_elastic_take(aci_job *j, const int *ended, int n, int *rest) {
   int lost[ACI_MAX_LOCAL], n_lost = 0, n_rest = 0;
   bool lives = false;
   for (int i = 0; i < n; i++) {
-    if (!is_loss(j, ended[i])) rest[n_rest++] = ended[i];
+    if (j->ranks[ended[i]].gone) { /* it has left, so that its end is its own */
+      atomic_store(&page_of(j, ended[i])->state, ACI_LEFT);
+    } else if (j->ranks[ended[i]].joins) {
+      if (aci_replace_ended(j, ended[i]) && j->failed < 0) lost[n_lost++] = ended[i];
+    } else if (!is_loss(j, ended[i])) rest[n_rest++] = ended[i];
     else if (!is_late(j, ended[i])) lost[n_lost++] = ended[i];
   }
   for (int r = 0; r < j->n; r++)
-    lives |= !j->ranks[r].ended && atomic_load(&page_of(j, r)->state) == ACI_RUNNING;
+    lives |= !j->ranks[r].ended && !j->ranks[r].joins &&
+             atomic_load(&page_of(j, r)->state) == ACI_RUNNING;
   if (n_lost == 0) return n_rest;
   if (!lives && j->agent == NULL) { /* nobody is left to continue */
     for (int i = 0; i < n_lost; i++) rest[n_rest++] = lost[i];
     return n_rest;
   }
-  if (!c->pending) {
+  if (!c->pending || c->planned) { /* a planned change waits for the next boundary */
     c->pending = true;
+    c->planned = c->counts = false;
     const aci_rank *p = &j->ranks[lost[0]];
     c->began = p->expelled && p->stopped_at != 0 ? p->stopped_at : aci_now_ns();
     c->first = lost[0];
@@ -174,7 +186,7 @@ void aci_elastic_free_heaps(aci_job *j, const int *seat, int n) {
   }
 }
 
-static void form(aci_job *j, const int *seat, int n, uint32_t round) {
+static void form(aci_job *j, int *seat, int n, uint32_t round) {
   aci_elastic *c = &j->elastic;
   aci_members *m = &j->segment.head->members;
   ac_err e;
@@ -185,7 +197,7 @@ static void form(aci_job *j, const int *seat, int n, uint32_t round) {
     c->losses = 0;
     c->first_at_update = c->first;
   }
-  if (++c->losses >= LOSSES_MOST) {
+  if (!c->planned && c->counts && ++c->losses >= LOSSES_MOST) {
     ac_log_write(AC_LOG_WARN, "launch",
                  "%d losses at update %llu end the job: its script or data is the likely reason",
                  c->losses, (unsigned long long)c->update);
@@ -201,6 +213,9 @@ static void form(aci_job *j, const int *seat, int n, uint32_t round) {
   }
   aci_elastic_set_phases(j, seat, n, committed);
   aci_elastic_free_heaps(j, seat, n);
+  m->change = AC_CHANGE_LOST;
+  if (c->planned) n = aci_replace_members(j, seat, n, committed);
+  aci_replace_formed(j, seat, n);
   m->number = ++c->generation;
   m->committed = committed;
   m->next_group = 0;
@@ -212,9 +227,11 @@ static void form(aci_job *j, const int *seat, int n, uint32_t round) {
   }
   m->seconds = (double)(aci_now_ns() - c->began) / 1e9;
   snprintf(m->reason, sizeof m->reason, "%.511s", c->text);
-  c->pending = false;
+  c->pending = c->planned = c->counts = false;
   atomic_store(&m->formed, round);
   aci_futex_wake(&m->formed);
+  aci_replace_admit(j);
+  if (c->text[0] == 0) return; /* only joins, which are reported when they are healed */
   char at[40] = "", rest[160];
   if (known) snprintf(at, sizeof at, " at update %llu", (unsigned long long)c->update);
   snprintf(rest, sizeof rest, "generation %llu: %d rank%s continue%s%s after %.2f s",
@@ -245,7 +262,7 @@ int64_t aci_elastic_deadline(const aci_job *j) {
   const int64_t now = aci_now_ns();
   if (j->elastic.pending && j->agent == NULL)
     return now + (now - j->elastic.began < LATER_MS * MS ? LOOK_MS : LOOK_LATER_MS) * MS;
-  int64_t first = aci_agent_deadline(j);
+  int64_t first = j->agent != NULL ? aci_agent_deadline(j) : aci_replace_deadline(j);
   for (int r = 0; r < j->n; r++) {
     const int64_t at = expelled_at(j, r);
     if (at != 0 && (first == 0 || at < first)) first = at;
@@ -256,10 +273,13 @@ int64_t aci_elastic_deadline(const aci_job *j) {
 void aci_elastic_turn(aci_job *j) {
   if (j->o->min_machines == 0 || j->ranks == NULL || j->failed >= 0) return;
   expel(j);
-  if (!j->elastic.pending || j->agent != NULL) return;
+  if (j->agent != NULL) return;
+  if (!j->elastic.pending) aci_replace_turn(j);
+  if (!j->elastic.pending) return;
   const uint32_t round = atomic_load(&j->segment.head->abort_reason.round);
   int seat[ACI_MAX_LOCAL], n = 0;
-  for (int r = 0; r < j->n; r++) {
+  for (int i = 0; i < j->elastic.n_order; i++) {
+    const int r = j->elastic.order[i];
     const uint32_t state = atomic_load(&page_of(j, r)->state);
     if (j->ranks[r].ended || state == ACI_LEFT) continue;
     /* one that is not running is about to be collected */
@@ -268,8 +288,10 @@ void aci_elastic_turn(aci_job *j) {
   }
   if (n > 0) {
     form(j, seat, n, round);
+    if (!j->elastic.pending && j->failed < 0)
+      aci_replace_turn(j); /* who takes the place of the lost */
     return;
   }
-  j->elastic.pending = false;
+  j->elastic.pending = j->elastic.planned = false;
   aci_elastic_say(j, j->elastic.text, "the other ranks finished without it");
 }

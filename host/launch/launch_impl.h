@@ -6,6 +6,7 @@
  *   front.c      the prompt of a REPL over the ranks, and the sockets between them
  *   supervise.c  the loop: deaths, stops, signals, deadlines
  *   elastic.c    jobs that continue without the ranks that died
+ *   replace.c    ranks that join them and leave them between two updates
  *   cause.c      the texts for failures
  *   output.c     from the ranks' pipes to the console and the log files
  *   agent/       the same over several machines: their accel-runs agree on each change
@@ -89,6 +90,11 @@ typedef struct aci_rank {
    * was lost in the change under way */
   int64_t stopped_at;
   bool expelled, lost;
+  /* It was started into the job, and does not have its state yet. It was asked to leave, and has.
+   * Starts of this seat since a rank was healed in it. How a guest ended */
+  bool joins, leaves, gone;
+  int tries;
+  char end[240];
   aci_stream out, err;
   int log; /* its log file. -1: none */
 } aci_rank;
@@ -96,6 +102,12 @@ typedef struct aci_rank {
 /* The losses of an elastic job (elastic.c). */
 typedef struct aci_elastic {
   bool pending;  /* the survivors are on their way to the next generation */
+  bool planned;  /* nobody was lost: ranks join or leave */
+  bool counts;   /* a rank with the job's state was lost, not only guests */
+  bool resizing; /* a person asked for the number of ranks */
+  int wanted;    /* number of ranks that the job should have */
+  int n_order;   /* members in the order of their ranks, by seat */
+  uint8_t order[ACI_MAX_LOCAL];
   int64_t began; /* ns: when the first of its losses was seen */
   int first;     /* that rank */
   uint64_t generation, update;
@@ -136,7 +148,8 @@ typedef struct aci_job {
   int signal, n_signals;
   bool pipe_closed; /* whoever read our output is gone, which ends the job as it ends a filter */
   uint64_t oom_kills;
-  bool refused; /* the last attempt, by its root cause */
+  bool refused;  /* the last attempt, by its root cause */
+  bool replaces; /* an elastic job starts new ranks for lost ones */
   aci_elastic elastic;
   struct aci_agent *agent; /* of an elastic job of several machines. NULL: none */
 } aci_job;
@@ -198,6 +211,20 @@ void aci_agent_failed(aci_job *j, int rank, const char *text);
  * of a machine that ended for another reason than its ranks. */
 ac_status aci_agent_finish(aci_job *j, ac_launch_result *result, ac_status st, ac_err *e);
 void aci_agent_free(aci_job *j);
+
+/* ---- replace.c ---- */
+void aci_replace_begin(aci_job *j);
+/* A rank that joins has ended. True: it was a member, so that the others must go on without it. */
+bool aci_replace_ended(aci_job *j, int r);
+/* While no generation is being formed: starts ranks, asks members to a boundary, and begins the
+ * planned change when all are there. */
+void aci_replace_turn(aci_job *j);
+int64_t aci_replace_deadline(const aci_job *j);
+/* Takes ranks that leave out of the n seats, and adds those that are ready. Returns their number.
+ * ACI_MAX_LOCAL seats have room. */
+int aci_replace_members(aci_job *j, int *seat, int n, uint64_t committed);
+void aci_replace_formed(aci_job *j, const int *seat, int n); /* before the ranks see it */
+void aci_replace_admit(aci_job *j);                          /* after that */
 
 /* ---- cause.c ---- */
 const char *aci_signal_name(int n, char *buf, size_t size); /* "SIGKILL" */

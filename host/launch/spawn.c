@@ -74,7 +74,8 @@ static void fill(const aci_job *j, int r, env_list *l) {
   add(l, "TORCHELASTIC_RUN_ID=%s", j->run_id);
   add(l, "ACCEL_RUN_ID=%s", j->run);
   /* of this run only */
-  if (j->attempt > 0 && getenv("ACCEL_RESUME") == NULL) add(l, "ACCEL_RESUME=restart");
+  if (j->ranks[r].joins) add(l, "ACCEL_RESUME="); /* the others give it their state */
+  else if (j->attempt > 0 && getenv("ACCEL_RESUME") == NULL) add(l, "ACCEL_RESUME=restart");
   if (j->threads > 0) add(l, "OMP_NUM_THREADS=%d", j->threads);
   /* an error that names the limit is better than the system's choice of a victim */
   if (j->n > 1 && getenv("ACCEL_MEM_LIMIT") == NULL)
@@ -115,7 +116,7 @@ static ac_status open_stream(aci_job *j, aci_stream *s, int rank, aci_sink *show
   s->show = show;
   s->log = log;
   s->rank = rank;
-  if (rank != 0) snprintf(s->prefix, sizeof s->prefix, "[rank %d] ", rank);
+  if (rank != 0 || j->ranks[rank].joins) snprintf(s->prefix, sizeof s->prefix, "[rank %d] ", rank);
   s->line = malloc(ACI_LINE_MAX + 1);
   if (s->line == NULL) return AC_FAIL(e, OOM, "no memory for the output of %d ranks", j->n);
   if (pipe2(fd, O_CLOEXEC) != 0)
@@ -137,13 +138,16 @@ static ac_status open_output(aci_job *j, int r, int w[2], ac_err *e) {
   if (o->log_dir != NULL) {
     char path[4096];
     snprintf(path, sizeof path, "%s/rank_%d.log", o->log_dir, rank);
-    log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (j->attempt == 0 ? O_TRUNC : 0),
+    log = open(path,
+               O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC |
+                   (j->attempt == 0 && !j->ranks[r].joins ? O_TRUNC : 0),
                0666);
     if (log < 0) return AC_FAIL(e, IO, "cannot write %s: %s", path, strerror(errno));
     j->ranks[r].log = log;
-    if (j->attempt > 0) dprintf(log, "---- restart %d ----\n", j->attempt);
+    if (j->ranks[r].joins) dprintf(log, "---- a new rank %d ----\n", rank);
+    else if (j->attempt > 0) dprintf(log, "---- restart %d ----\n", j->attempt);
     if (rank != 0 && !o->tee) out = NULL;
-  } else if (rank == 0) {
+  } else if (rank == 0 && !j->ranks[r].joins) {
     return AC_OK;
   }
   AC_TRY(open_stream(j, &j->ranks[r].out, rank, out, log, &w[0], e));
@@ -179,7 +183,7 @@ static void child(const aci_job *j, int r, const child_plan *p) {
     if (fd < 0) fail_in_child("open ", p->script);
     dup2(fd, 0);
     close(fd);
-  } else if (j->first + r != 0 || j->o->front_argv != NULL) {
+  } else if (j->first + r != 0 || j->o->front_argv != NULL || j->ranks[r].joins) {
     dup2(j->null_fd, 0);
   }
   /* 1 and 2 are open in the launcher, so these are others or already in place */

@@ -51,10 +51,10 @@ only _exit $(cd "$src/host/launch" && for file in *.c; do echo "$file.o"; done) 
 only 'fork|vfork|execve|execv|execvp|posix_spawn|sigprocmask' lac_process.c.o lac_console.c.o lac_sandbox.c.o fuse_cc.c.o \
   $(cd "$src/host/launch" && for file in *.c; do echo "$file.o"; done)
 # Signals and exits by system call stand in these files only; each is for a child, for a thread that has a handler for it, or, in
-# comm/watch.c, the signal 0, and in lac_keys.c the stop that Ctrl-Z at a prompt asks for.
+# comm/watch.c, the signal 0, in comm/join.c SIGCHLD for the launcher, and in lac_keys.c the stop that Ctrl-Z at a prompt asks for.
 calls='\b(kill|tgkill|pthread_kill|sigqueue|killpg) ?\(|__builtin_(trap|unreachable|abort)'
 calls="$calls|SYS_(exit|exit_group|kill|tkill|tgkill|rt_sigqueueinfo|rt_tgsigqueueinfo|pidfd_send_signal)\\b"
-places='host/(app|launch)/|host/comm/watch\.c:|bindings/[a-z]+/(attach_stacks|lac_keys|lac_attach|lac_process|lac_sandbox|sandbox_filter)\.c:'
+places='host/(app|launch)/|host/comm/(watch|join)\.c:|bindings/[a-z]+/(attach_stacks|lac_keys|lac_attach|lac_process|lac_sandbox|sandbox_filter)\.c:'
 odd=$(cd "$src" && grep -rnE "$calls" --include='*.[ch]' host bindings | grep -vE "^($places)" || true)
 [ -z "$odd" ] || say "may end the own process: $odd"
 n=$(nm -A --undefined-only "$archive" 2> /dev/null | grep -c ' U malloc') || true

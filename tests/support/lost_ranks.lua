@@ -108,6 +108,8 @@ return function(plan, seed)
 
   local core = { version = require "accel.elastic.core".version }
   function core.active() return true end
+  function core.observes() return false end
+  function core.asked() return false end
   function core.generation() return self.generation end
   function core.phase(kind, u) self.word = { u, ORDER[kind] } end
   function core.recover()
@@ -119,7 +121,7 @@ return function(plan, seed)
     self.word = committed == self.word[1] and { committed, math.max(self.word[2], ORDER.applying) } or { committed + 1, ORDER.begin }
     return {
       generation = self.generation, rank = place(self.generation), size = #members[self.generation], rank_before = before,
-      lost = { lost }, committed = committed, seconds = 0, reason = "the double",
+      lost = { lost }, joined = {}, healing = {}, kind = "lost", leaves = false, committed = committed, seconds = 0, reason = "the double",
     }
   end
 

@@ -154,6 +154,14 @@ typedef enum ac_phase {                    /* of an update (one step of the opti
                         AC_PHASE_APPLIED
 } ac_phase;
 enum { AC_MAX_LOST = 256 };
+/* Why a generation began. NONE: a planned change was asked for and had no reason any more. */
+typedef enum ac_change {
+  AC_CHANGE_NONE,
+  AC_CHANGE_LOST,
+  AC_CHANGE_JOINED,
+  AC_CHANGE_LEFT,
+  AC_CHANGE_RESIZED
+} ac_change;
 typedef struct ac_membership {
   uint64_t generation;
   /* The last update that counts, by the phases of all ranks. A rank that has not applied it does so
@@ -164,6 +172,11 @@ typedef struct ac_membership {
   int n_lost, lost[AC_MAX_LOST]; /* their ranks in that generation. Ranks that left count as well */
   double seconds;                /* from the first loss to the new generation */
   char reason[512];              /* how the first was lost */
+  ac_change change;
+  /* ranks of the new generation that were not in that of before, and those of them that do not have
+   * the state of the job yet */
+  int n_joined, joined[AC_MAX_LOST], n_healing, healing[AC_MAX_LOST];
+  bool leaves; /* this rank is no member any more: it ends */
 } ac_membership;
 AC_API bool ac_world_elastic(const ac_world *w);
 AC_API uint64_t ac_world_generation(const ac_world *w); /* from 1. 0: the job is not elastic */
@@ -176,6 +189,29 @@ AC_API void ac_world_set_phase(ac_world *w, ac_phase phase, uint64_t update);
  * A further loss meanwhile begins it anew. STATE: no rank was lost. An abort reason: the job ends.
  */
 AC_API ac_status ac_world_recover(ac_world *w, ac_membership *out, ac_err *e);
+
+/* Ranks that come and go between two updates. The launcher starts a process in the place of a lost
+ * rank. Up to ac_world_join it observes: its world has the size of the job at the start, and no
+ * other rank is in it. Barriers and broadcasts return at once, gathers give its own part for every
+ * rank, and other collectives are refused. So are the last two outside ac_world_preamble. */
+AC_API bool ac_world_observes(const ac_world *w);
+/* on: the calls that follow belong to preparations that every rank makes alike. */
+AC_API void ac_world_preamble(ac_world *w, bool on);
+/* The number of ranks at the start. */
+AC_API int ac_world_start_size(const ac_world *w);
+/* The observer waits until the members come to a boundary, and is one of them from then on. */
+AC_API ac_status ac_world_join(ac_world *w, ac_membership *out, ac_err *e);
+/* It has the state of the job now: bytes of it, received in so many seconds. */
+AC_API void ac_world_healed(ac_world *w, uint64_t bytes, double seconds);
+/* Whether the launcher asks for a planned change. One load. Ranks may see it at different times, so
+ * they must agree on the boundary. */
+AC_API bool ac_world_asked(const ac_world *w);
+/* Collective of the members, between two updates: waits until all have come, and returns as
+ * ac_world_recover in the next generation. A loss meanwhile makes it a change for that reason. */
+AC_API ac_status ac_world_meet_change(ac_world *w, ac_membership *out, ac_err *e);
+/* Asks the launcher for n ranks, or for rank r to leave. */
+AC_API ac_status ac_world_ask_ranks(ac_world *w, int n, ac_err *e);
+AC_API ac_status ac_world_ask_leave(ac_world *w, int r, ac_err *e);
 
 /* ---- groups ---- */
 AC_API ac_group *ac_world_group(ac_world *w); /* all ranks. Borrowed */

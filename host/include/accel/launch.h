@@ -64,11 +64,13 @@ typedef struct ac_launch_options {
   /* "HOST[:PORT],...": where the machines of such a job meet, the same on all of them. NULL: none */
   const char *rendezvous;
   double wait_machines; /* seconds that a job waits for missing machines before it ends */
+  /* start a new process for a rank that was lost, which takes its state from the others */
+  bool replace;
 } ac_launch_options;
 #define AC_LAUNCH_OPTIONS_INIT                                                                     \
   {                                                                                                \
     sizeof(ac_launch_options), AC_LAUNCH_AUTO, 1, -1, NULL, 0, 0, 0.1, 0, true, NULL, false, NULL, \
-        NULL, false, 1, 2, NULL, NULL, 0, 0, NULL, 600                                             \
+        NULL, false, 1, 2, NULL, NULL, 0, 0, NULL, 600, false                                      \
   }
 
 typedef struct ac_launch_result {

@@ -187,6 +187,7 @@ void aci_agent_enter(aci_agent *a) {
   aci_elastic_free_heaps(j, local, n);
   m->number = c->generation = next->number;
   m->committed = next->committed;
+  m->change = AC_CHANGE_LOST;
   /* Ids of groups must be equal on all machines: each generation has its own range of them */
   m->next_group = (uint32_t)(next->number << GROUPS_OF_GENERATION);
   m->n = fill_seats(a, next, m->seat);

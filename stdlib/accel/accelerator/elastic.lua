@@ -3,10 +3,12 @@
 --- which rank gets which micro-batches. accel.elastic.transaction has the phases of an update.
 local Transaction = require "accel.elastic.transaction"
 local accel = require "accel"
+local checkpoint = require "accel.accelerator.checkpoint"
 local class = require "accel.util.class"
 local calls = require "accel.accelerator.elastic_calls"
 local data_place = require("accel.accelerator.parallelism").data_place
 local guard = require "accel.util.guard"
+local heal = require "accel.accelerator.heal"
 local norms = require "accel.nn.batch_norm"
 local quota = require "accel.dist.quota"
 local raise = require "accel.util.raise"
@@ -52,6 +54,8 @@ function Elastic:init(accelerator, core)
   self.callbacks, self.buffers, self.rows = {}, setmetatable({}, { __mode = "k" }), calls.rows()
   self.first, self.share = quota.of(accelerator.micro_batches, accelerator.num_processes, accelerator.process_index)
   self.main = accelerator.is_main_process
+  self.observing = core.observes()
+  if self.observing then heal.observe(accelerator, self) end
   current[1] = self
   calls.install(self, accelerator)
   trackers.install(self, accelerator)
@@ -166,9 +170,31 @@ end
 
 -- The loop ---------------------------------------------------------------------------------------
 
+--- Ranks that joined get the state of the job.
+function Elastic:heal(change) heal.run(self.accelerator[1], self, change) end
+
+--- No save is under way any more: a rank that joins has no part in it.
+function Elastic:complete_saves()
+  local accelerator = self.accelerator[1]
+  self.transaction:repeat_call(function() checkpoint.wait_for_save(accelerator) end)
+end
+
+--- This rank was asked to leave: nobody waits for it any more.
+function Elastic:leave() -- luacheck: ignore self
+  os.exit(0, true)
+end
+
+--- A rank that runs the script alone has come to its first batch of training.
+local function join(self, loader)
+  self.observing, self.loader = false, loader
+  heal.observed(self.accelerator[1], self)
+  self.transaction:join()
+end
+
 --- Before a prepared loader hands out a batch.
 ---@param loader accel.accelerator.DataLoader
 function Elastic:before_batch(loader)
+  if self.observing and self:leads(loader) then join(self, loader) end
   if self.loader ~= loader then
     if not self:leads(loader) then return end
     if self.transaction.state == "void" then raise(ONE_LOADER) end -- its batches of the update that begins again would be lost
@@ -185,12 +211,13 @@ function Elastic:before_batch(loader)
     local _ <close> = guard(function() accel.set_rng_state(random) end) -- an undisturbed run has no such calls
     for _, fn in ipairs(self.callbacks) do
       fn {
-        generation = change.generation, step = change.step, kind = "lost", reason = change.reason, lost = change.lost, joined = {},
-        machines = 1, num_processes = accelerator.num_processes, process_index = accelerator.process_index,
-        process_index_before = change.rank_before, seconds = change.seconds, level = "L1",
+        generation = change.generation, step = change.step or self.transaction.step, kind = change.kind, reason = change.reason,
+        lost = change.lost, joined = change.joined, machines = 1, num_processes = accelerator.num_processes,
+        process_index = accelerator.process_index, process_index_before = change.rank_before >= 0 and change.rank_before or nil,
+        seconds = change.seconds, level = "L1",
       }
     end
-  end)
+  end, not loader._over) -- at the end of a pass the script may have calls of its own
 end
 
 --- After it: this batch ends the rank's share of an update, or does not, whether the script says accumulate or not.

@@ -139,6 +139,10 @@ function M.call(elastic, name, how, method, ...)
   local args = table.pack(...)
   local function fn() return method(accelerator, table.unpack(args, 1, args.n)) end
   local function alone(without) return (without or how.alone)(accelerator, table.unpack(args, 1, args.n)) end
+  if elastic.observing then -- the members have a newer state, and save it themselves
+    if how.errors then return alone() end
+    return method(accelerator, ...)
+  end
   local loop = accelerator.gradient_state
   local loader = loop.active_dataloader
   local trains = elastic:leads(loader)

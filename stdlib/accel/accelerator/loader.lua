@@ -400,7 +400,9 @@ local function new_pass(self, skip)
       elseif not self._restored then self:skip(skip) end
     end
     self._restored = nil
-    if self.rng_types then
+    local inside = rawget(self, "_inside")
+    self._inside = nil
+    if self.rng_types and not inside then
       require "accel.accelerator.random".synchronize_rng_states(self.rng_types, self.generator)
     end
     set_epochs(self.base, self._epoch)

@@ -22,6 +22,8 @@ local tree = require "accel.elastic.tree"
 ---@field step integer updates that count
 ---@field state "idle"|"open"|"applying"|"void"
 ---@field last_update table? of the last update: step, loss, generation, micro_batches, redone
+---@field alone (fun(fn: function): any ...)? makes calls of all ranks while this one runs the script alone
+---@field asked boolean? ranks join or leave at the next boundary between two updates
 ---@field changes table[] changes of membership that callbacks have not seen yet
 ---@field done integer calls of repeat_call that are complete
 ---@field nested boolean repeat_call or a callback runs, which is made again as a whole
@@ -31,6 +33,9 @@ local Transaction = class("accel.elastic.Transaction")
 ---@field settle fun(self) waits for collectives under way, whatever becomes of them
 ---@field regroup fun(self, change: table, again: boolean, place: integer) takes over the new ranks. again: the update begins again. place: of
 ---  the call that is made again, 0 if there is none
+---@field heal fun(self, change: table) gives the state of the job to ranks that joined
+---@field complete_saves fun(self) ends saves under way, since a rank that joins has no part in them
+---@field leave fun(self) ends the program of this rank, which was asked to leave
 ---@field commit fun(self) changes that belong to the update, besides the optimizer's
 
 ---@param core table accel.elastic.core: phase, recover, generation
@@ -87,28 +92,52 @@ local function compare_calls(self)
   local most, furthest = table.unpack(t:tolist())
   if most > self.done then
     self.done, self.call = most, nil
-    call.complete()
+    if call then call.complete() end -- a rank that joined has made none
   end
   return furthest // PLACES > most and furthest % PLACES or 0
 end
 
---- Takes part in forming the new world after ranks were lost.
-local function recover(self)
-  local change, through, place
+--- What follows a generation, as far as it needs the other ranks. Returns the place of the call that is made again.
+local function meet(self, change)
+  local place = change.kind == "lost" and compare_calls(self) or 0 -- planned changes are between two calls
+  if #change.healing > 0 then
+    self.owner:regroup(change, false, place)
+    self.owner:heal(change)
+  end
+  return place
+end
+
+--- Takes over a generation, and those that follow if ranks are lost meanwhile. Ranks that joined get the state of the job here.
+local function enter(self, change)
+  local through, place
   repeat
-    self.owner:settle()
-    change = self.core.recover()
-    change.step = self.step + (self.state == "open" and 1 or 0)
-    self.changes[#self.changes + 1] = change
-    through, place = pcall(compare_calls, self)
-    if not through and not is_membership(place) then error(place, 0) end
+    if change.leaves then self.owner:leave() end
+    self.asked = false
+    if change.rank_before >= 0 then change.step = self.step + (self.state == "open" and 1 or 0) end
+    if change.kind ~= "none" then self.changes[#self.changes + 1] = change end
+    through, place = pcall(meet, self, change)
+    if not through then
+      if not is_membership(place) then error(place, 0) end
+      self.owner:settle()
+      change = self.core.recover()
+    end
   until through
+  if #change.healing > 0 then return end -- it has regrouped already
   local again = self.state == "open" and change.committed < self.step + 1
   self.owner:regroup(change, again, place)
   if again then
     self.state, self.redone = "void", self.redone + self.micro_batches
   end
 end
+
+--- Takes part in forming the new world after ranks were lost.
+local function recover(self)
+  self.owner:settle()
+  enter(self, self.core.recover())
+end
+
+--- This rank is not a member yet. It waits until it is, with the state of the job.
+function Transaction:join() enter(self, self.core.join()) end
 
 --- Calls fn, which all ranks call between two updates. If ranks are lost meanwhile, the others call it again. It ends with a barrier: once a
 --- rank is through, all have their results and return these.
@@ -118,6 +147,7 @@ end
 ---  complete on no rank. errors: an error of fn is a result, which all ranks have
 ---@return any ... results of fn
 function Transaction:repeat_call(fn, o)
+  if self.alone then return self.alone(fn) end
   o = o or PLAIN
   local n = self.done + 1
   local _ <close> = guard(function() self.call, self.nested = nil, false end)
@@ -159,6 +189,7 @@ local function exchange(self)
   local m, list, seed = self.micro_batches, {}, accel.get_rng_state().seed
   for i = 1, m do list[i], list[m + i] = self.losses[i] or 0.0, self.weights[i] or 0.0 end
   list[2 * m + 1], list[2 * m + 2] = (seed & 0xffffffff) + 0.0, (seed >> 32) + 0.0
+  list[2 * m + 3] = self.core.asked() and 1.0 or 0.0
   local _ <close> = accel.no_grad()
   local t = accel.tensor(list, { dtype = "f64", device = "cpu" })
   dist.all_reduce(t)
@@ -167,6 +198,7 @@ local function exchange(self)
     raise("optimizer:step(): the seed of rank %d differs from another rank's, and an elastic job needs one seed, since a rank may take over"
       .. " the micro-batches of another; leave out device_specific in set_seed, or seed all ranks alike", dist.get_rank())
   end
+  self.asked = all[2 * m + 3] > 0 -- the same on all ranks
   return tree.sum(table.move(all, 1, m, 1, {})) / tree.sum(table.move(all, m + 1, 2 * m, 1, {}))
 end
 
@@ -194,13 +226,18 @@ end
 ---@param complete boolean
 ---@param starts boolean the next batch is this rank's first one of an update
 ---@param call fun(change: table) what follows each change. Called again as a whole if ranks are lost in it
-function Transaction:between(complete, starts, call)
+---@param stays boolean? the pass goes on, so that all ranks are at the same place of the script
+function Transaction:between(complete, starts, call, stays)
   if complete and self.state == "open" then self:vote() end -- an update that no optimizer stepped counts as well
   if self.state == "applying" then
     self.core.phase("applied", self.step)
     self.state = "idle"
   elseif self.state == "void" then
     self.state = "idle"
+  end
+  if self.asked and starts and stays and self.state == "idle" then
+    self.owner:complete_saves()
+    if self.asked then enter(self, self.core.change()) end -- else a loss came first
   end
   while starts and #self.changes > 0 do
     local change = self.changes[1]

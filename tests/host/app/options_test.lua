@@ -61,6 +61,7 @@ local CASES <const> = {
   ["cpu-affinity"] = { "none", beside = RANKS, cores = 2 }, ["log-dir"] = { "logs", beside = RANKS },
   tee = { nil, beside = RANKS .. " --log-dir logs" }, ["max-restarts"] = { "2", beside = RANKS },
   ["monitor-interval"] = { "2", said = "there is no restart to wait for", beside = RANKS },
+  replace = { "no", said = "only an elastic job replaces ranks", beside = RANKS },
   ["run-id"] = { "mine", beside = RANKS }, ["job-secret-file"] = { "s", said = "has no effect on one machine", beside = RANKS },
   insecure = { said = "has no effect on one machine", beside = RANKS },
 }
