@@ -96,6 +96,7 @@ while loader.iteration < EPOCHS do
   said[#said + 1] = ("%016x %.4f"):format(metric, total)
   accelerator:wait_for_everyone()
   save()
+  for _ in tests() do end -- rows that nobody gathers end nothing once training goes on
 end
 accelerator:end_training()
 local weights = 0

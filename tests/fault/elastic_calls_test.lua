@@ -174,8 +174,8 @@ print "through"]]):format(where))
 end
 local taken = sample.one_of(6)
 for where, expected in accel.pairs {
-  inside = "write `if accelerator.sync_gradients then` around it", sums = "a rank was lost with rows that no call had gathered",
-  two = "a rank was lost between two calls for one batch", reduce = "a rank was lost with rows that no call had gathered",
+  inside = "write `if accelerator.sync_gradients then` around it", sums = "a rank was lost with rows that no call had collected",
+  two = "a rank was lost between two calls for one batch", reduce = "a rank was lost with rows that no call had collected",
   seeds = "an elastic job needs one seed", buffer = "the forward changes the buffer 'seen'",
 } do
   if taken() then refused(where, 2, expected) end

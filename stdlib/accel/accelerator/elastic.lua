@@ -234,7 +234,10 @@ function Elastic:handed_out(loader, place)
     trackers.settle(self, false)
     self.transaction:abandon()
   end
-  if at == 1 then note_buffers(self) end
+  if at == 1 then
+    note_buffers(self)
+    calls.train(self.rows)
+  end
   self.at = self.first + at
   loop.step, loop.sync_gradients = at % self.share, at == self.share
   for _, model in ipairs(models(self)) do

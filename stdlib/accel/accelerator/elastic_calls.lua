@@ -105,29 +105,35 @@ end
 ---@field calls integer complete calls that collected rows of the batch under way
 ---@field calling boolean such a call is under way
 ---@field void boolean the batch under way is dealt out again
+---@field lost boolean a lost rank had rows of this pass that no call had collected
 
 ---@return accel.accelerator.ElasticRows
-function M.rows() return { taken = 0, calls = 0, calling = false, void = false } end
+function M.rows() return { taken = 0, calls = 0, calling = false, void = false, lost = false } end
+
+--- Training goes on: an evaluation before, of which nobody collected anything, is over.
+---@param rows accel.accelerator.ElasticRows
+function M.train(rows) rows.taken, rows.lost = 0, false end
 
 --- A loader hands out a batch of evaluation.
 ---@param rows accel.accelerator.ElasticRows
 ---@param loader accel.accelerator.DataLoader
 function M.take(rows, loader)
-  if rows.loader ~= loader then rows.taken = 0 end
+  if rows.loader ~= loader then M.train(rows) end
   rows.loader, rows.taken, rows.calls, rows.void = loader, rows.taken + 1, 0, false
 end
 
 local ADVICE <const> = "an elastic job can deal out the rows of a lost rank again only if each batch of evaluation ends with one"
   .. " gather_for_metrics of all its values; add up what that returns"
 
---- Ranks were lost: whether loops of evaluation can continue. Then the batch under way, if there is one, counts for nothing.
+--- Ranks were lost. If a loop of evaluation can continue, the batch under way counts for nothing. Otherwise the next call that collects what
+--- the ranks have of it raises.
 ---@param rows accel.accelerator.ElasticRows
 ---@param call integer of a batch, from 1, which collects rows and is complete on no rank. 0: there is none
 function M.judge(rows, call)
   if call > 1 then raise("gather_for_metrics: a rank was lost between two calls for one batch; %s", ADVICE) end
   if rows.taken == 0 then return end
-  if rows.taken > 1 or call == 0 then raise("DataLoader: a rank was lost with rows that no call had gathered; %s", ADVICE) end
-  rows.taken, rows.void = 0, true
+  rows.void = rows.taken == 1 and call == 1
+  rows.lost, rows.taken = not rows.void, 0
 end
 
 -- Calls ------------------------------------------------------------------------------------------
@@ -137,7 +143,10 @@ function M.call(elastic, name, how, method, ...)
   local accelerator, transaction, rows = elastic.accelerator[1], elastic.transaction, elastic.rows
   if transaction.nested then return method(accelerator, ...) end
   local args = table.pack(...)
-  local function fn() return method(accelerator, table.unpack(args, 1, args.n)) end
+  local function fn()
+    if rows.lost and (how.rows or how.collects) then raise("%s: a rank was lost with rows that no call had collected; %s", name, ADVICE) end
+    return method(accelerator, table.unpack(args, 1, args.n))
+  end
   local function alone(without) return (without or how.alone)(accelerator, table.unpack(args, 1, args.n)) end
   if elastic.observing then -- the members have a newer state, and save it themselves
     if how.errors then return alone() end
@@ -151,7 +160,7 @@ function M.call(elastic, name, how, method, ...)
     if transaction.state == "open" then
       if not loop.sync_gradients then
         raise("%s: the ranks of an elastic job have different numbers of micro-batches, so they cannot meet at each of them; write"
-          .. " `if accelerator.sync_gradients then` around it", name)
+          .. " `if accelerator.sync_gradients then` around it, or call model:eval() before a loop of evaluation", name)
       end
       local results = table.pack(transaction:run(fn))
       if results[1] then return table.unpack(results, 2, results.n) end
