@@ -48,9 +48,15 @@ local function from_transformers(group, entries)
 end
 
 --- The labels of a group's parameters in the order of `names`. PyTorch lists frozen parameters and stores nothing for them, and here they
---- may be missing from the group.
-local function labels_of(g, stored, names, state)
+--- may be missing from the group. An optimizer that PyTorch made from named parameters stores their names (param_names).
+local function labels_of(g, stored, names, state, given)
   local known, all = {}, true
+  if type(given) == "table" and #given == #stored then
+    local labels, named = {}, {}
+    for i, name in ipairs(given) do named[name] = stored[i] end
+    for i, name in ipairs(names) do labels[i] = named[name] end
+    if #labels == #names then return labels end
+  end
   for _, name in ipairs(names) do known[name] = true end
   for _, label in ipairs(stored) do all = all and known[label] ~= nil end
   if all and #stored == #names then return names end
@@ -98,7 +104,7 @@ function M.optimizer_in(stored, own, names, take)
   end
   if #groups ~= #names then raise("%d parameter groups are stored, here are %d; make the groups as they were", #groups, #names) end
   for g, group in ipairs(groups) do
-    local labels, entries = labels_of(g, group.params, names[g], stored.state), {}
+    local labels, entries = labels_of(g, group.params, names[g], stored.state, group.param_names), {}
     for _, label in ipairs(group.params) do met[label] = true end
     for k, label in ipairs(labels) do
       met[label] = true

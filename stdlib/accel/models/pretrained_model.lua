@@ -17,6 +17,7 @@ local check = require "accel.util.check"
 local class = require "accel.util.class"
 local configuration = require "accel.models.config"
 local declared = require "accel.models.declared_size"
+local in_order = require "accel.models.order"
 local init = require "accel.nn.initialization"
 local options = require "accel.util.options"
 local ordered = require "accel.util.ordered"
@@ -36,6 +37,7 @@ local unwritten = require "accel.util.unwritten"
 ---@field _no_split_modules string[] classes of its blocks: the units of TRANSFORMER_BASED_WRAP
 ---@field ignored_keys string[] patterns of names in files that mean nothing any more
 ---@field generation_config? accel.models.GenerationConfig of the folder that the model came from
+---@field order? table<string, string> fields of modules in the order of Transformers, where it differs from build's (order.lua)
 ---@field optional_keys string[] patterns of names that a file may lack. They get initial values
 local PreTrainedModel = Module:extend("accel.models.PreTrainedModel")
 
@@ -83,7 +85,7 @@ function PreTrainedModel:init(config, opts)
   do
     local _ <close> = accel.device "meta"
     local _ <close> = zero and zero.Init() or nil -- a dry run: parameters are cut as a real run cuts them when it draws their values
-    self:build(c)
+    self:_build(c)
     if c.tie_word_embeddings then self:tie_weights() end
   end
   if o.device == "meta" then
@@ -106,8 +108,14 @@ end
 function PreTrainedModel:part(c, ...)
   local model = setmetatable(self.alloc(), self)
   model.config = c
-  model:build(c, ...)
+  model:_build(c, ...)
   return model
+end
+
+--- Makes the modules in the order of Transformers.
+function PreTrainedModel:_build(...)
+  self:build(...)
+  if self.order then in_order(self, self.order) end
 end
 
 --- Makes the modules. Every family has its own.

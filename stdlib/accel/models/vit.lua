@@ -172,6 +172,8 @@ local Base = PreTrainedModel:define("ViTPreTrainedModel", {
   pipeline_plan = { "embeddings", "encoder.layer.*", "layernorm" },
   sp_plan = false, -- the class token makes the sequence one longer than a number of patches
   schema = schema, _no_split_modules = { "ViTLayer" }, base_model_prefix = "vit",
+  order = { ["layer.*"] = "attention layernorm_before layernorm_after intermediate output",
+    embeddings = "cls_token mask_token position_embeddings" },
   ignored_keys = { "embeddings%.mask_token$" }, optional_keys = { "pooler%.dense%." },
 })
 

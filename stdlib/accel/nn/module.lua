@@ -79,6 +79,20 @@ function Module:_unregister(key)
   end
 end
 
+--- Puts registered fields in the order of a list. Fields that the list does not name follow in the order they had.
+---@param names string[]
+function Module:_reorder(names)
+  local order, listed = {}, {}
+  for _, name in ipairs(names) do
+    listed[name] = true
+    if self._kinds[name] then order[#order + 1] = name end
+  end
+  for _, name in ipairs(self._order) do
+    if not listed[name] then order[#order + 1] = name end
+  end
+  rawset(self, "_order", order)
+end
+
 --- Stores a field: tensors in the fallback table, everything else in the instance.
 local function store(self, key, value)
   local fallback = rawget(self, "_tensors")

@@ -177,6 +177,30 @@ do
   assert(warnings[1]:find("scheduler.bin's options (gamma is 0.25 there and 0.5 here)", 1, true), warnings[1])
 end
 
+-- an optimizer that PyTorch made from named parameters in another order: its states go by name
+do
+  local s, dir = session(adamw), folder()
+  s.train(2)
+  s.a:save_state(dir, { format = "accelerate" })
+  local want = s.train(2)
+  pure(dir)
+  local state, names = assert(accel.load(dir .. "/optimizer.bin")), {}
+  for name in pairs(s.a:unwrap_model(s.model):named_parameters()) do names[#names + 1] = name end
+  local group, n_params = state.param_groups[1], #names
+  assert(n_params == 6 and #group.params == 6)
+  group.param_names, group.params = {}, {}
+  local turned = {}
+  for i = 1, n_params do -- the last parameter first
+    group.params[i], group.param_names[i] = i - 1, names[n_params + 1 - i]
+    turned[i - 1] = state.state[n_params - i]
+  end
+  state.state = require("accel.util.pickle").dict(turned)
+  assert(accel.save(dir .. "/optimizer.bin", state, { format = "torch" }))
+  s = session(adamw)
+  s.a:load_state(dir)
+  ranks.same(s.train(2), want, "states by name")
+end
+
 -- a checkpoint of an earlier release: plain data in .bin files
 do
   local content = require "accel.accelerator.checkpoint_content"

@@ -48,7 +48,7 @@ local M = {}
 --- Names of Llama, which most families share.
 ---@class accel.models.DecoderNames
 local LLAMA <const> = {
-  base = "model", embed = "embed_tokens", layers = "layers", norm = "norm", head = "lm_head", score = "score",
+  base = "model", embed = "embed_tokens", layers = "layers", norm = "norm", head = "lm_head", token = "score",
   attention = "self_attn", q = "q_proj", k = "k_proj", v = "v_proj", o = "o_proj", qkv = "qkv_proj", q_norm = "q_norm", k_norm = "k_norm",
   mlp = "mlp", moe = "mlp", gate = "gate_proj", up = "up_proj", down = "down_proj", gate_up = "gate_up_proj", router = "gate",
   shared = "shared_expert",

@@ -27,6 +27,7 @@ local plan = require "accel.models.decoder.plan"
 ---@field check? fun(c: table): string?, string? completes the configuration
 ---@field describe fun(c: table): accel.models.Decoder of a checked configuration
 ---@field weights? table<string, string> names of weights by role, if they differ from Llama's (decoder/describe.lua)
+---@field order? table<string, string> fields of modules in the order of Transformers, if it differs (models/order.lua)
 ---@field layer? string name of the class of layers, by which FSDP wraps. Default: prefix .. "DecoderLayer"
 ---@field causal? string name of the language model, if it is not prefix .. "ForCausalLM"
 ---@field qa_prefix? string the field of the base model in the class for question answering, if different
@@ -49,7 +50,7 @@ return function(f)
   local names = describe.names(f.weights)
   local prefix, layer_name = names.base, f.layer or f.prefix .. "DecoderLayer"
   local Root = PreTrainedModel:define(f.prefix .. "PreTrainedModel", {
-    schema = schema, _no_split_modules = { layer_name }, base_model_prefix = prefix,
+    schema = schema, _no_split_modules = { layer_name }, base_model_prefix = prefix, order = f.order,
     ignored_keys = f.ignored_keys or { "%.rotary_emb%.inv_freq$", "%.masked_bias$", "%.attention%.bias$", "%.attn%.bias$" },
     tp_divides = f.tp_divides or { "num_attention_heads", "num_key_value_heads" },
   })
@@ -124,9 +125,10 @@ return function(f)
   local build = {
     causal = function(cls) heads.causal(cls, prefix, Base) end,
     sequence = function(cls) heads.sequence(cls, prefix, Base, width) end,
-    token = function(cls) heads.token(cls, prefix, Base, width) end,
+    token = function(cls) heads.token(cls, prefix, Base, width, names.token) end,
     question = function(cls) heads.question(cls, f.qa_prefix or prefix, Base, width) end,
   }
+  local last_layer = { causal = names.head, sequence = "score", token = names.token, question = "qa_outputs" }
   for _, head in ipairs(f.heads or { "causal", "sequence", "token", "question" }) do
     local name = head == "causal" and f.causal or f.prefix .. NAMES[head]
     local cls = Root:define(name, {
@@ -138,7 +140,7 @@ return function(f)
     function cls:build(c)
       inner(self, c)
       self.tp_plan = plan.of(of(c))[head == "causal" and "with_head" or "with_prefix"]
-      self.pipeline_plan = plan.pipeline(of(c), head == "causal" and names.head or head == "question" and "qa_outputs" or "score")
+      self.pipeline_plan = plan.pipeline(of(c), last_layer[head])
     end
     out[name] = cls
   end

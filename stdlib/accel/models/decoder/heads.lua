@@ -181,11 +181,13 @@ end
 
 --- Classes of tokens: scores [B, T, num_labels], or with labels [B, T] the mean cross entropy over labels other than
 --- -100.
-function M.token(cls, prefix, Base, width)
+---@param head? string field of the last layer [score]. Older families have "classifier"
+function M.token(cls, prefix, Base, width, head)
+  head = head or "score"
   function cls:build(c)
     self[prefix] = Base:part(c)
     self.dropout = nn.Dropout(config.get(c, "classifier_dropout") or config.get(c, "hidden_dropout") or 0.1)
-    self.score = nn.Linear(width(c), config.labels(c))
+    self[head] = nn.Linear(width(c), config.labels(c))
   end
 
   --- Scores [B, T, num_labels], or with labels their loss.
@@ -196,7 +198,7 @@ function M.token(cls, prefix, Base, width)
     check.surplus("forward", ...)
     local own, rest = taken(opts, "labels")
     local x = self[prefix](ids, rest)
-    local logits = self.score(self.dropout(x))
+    local logits = self[head](self.dropout(x))
     if not own.labels then return logits end
     return means.from(self, means.over(accel.cross_entropy(logits:reshape(-1, logits.shape[3]), own.labels:reshape(-1)), own.labels), rest)
   end

@@ -14,6 +14,7 @@ local stack = require "accel.models.encoder.stack"
 ---@field aliases? table<string, string>
 ---@field describe fun(c: table): accel.models.Encoder
 ---@field heads table<string, {kind: string}> name of the class without the prefix -> its head (encoder/heads.lua)
+---@field order? table<string, string> fields of modules in the order of Transformers, if it differs (models/order.lua)
 ---@field layer string name of the class of layers
 ---@field ignored_keys? string[]
 ---@field optional_keys? string[]
@@ -25,7 +26,7 @@ local stack = require "accel.models.encoder.stack"
 return function(f)
   local schema = config.schema(f.model_type, f.keys, checked(f), f.aliases)
   local Root = PreTrainedModel:define(f.prefix .. "PreTrainedModel", {
-    schema = schema, _no_split_modules = { f.layer }, base_model_prefix = f.base, optional_keys = f.optional_keys or {},
+    schema = schema, _no_split_modules = { f.layer }, base_model_prefix = f.base, optional_keys = f.optional_keys or {}, order = f.order,
     ignored_keys = f.ignored_keys or { "embeddings%.position_ids$", "embeddings%.token_type_ids$" },
   })
   local layer_class = (f.Layer or stack.Layer):extend(f.layer)

@@ -5,6 +5,7 @@ local config = require "accel.models.config"
 
 return bert_like {
   model_type = "albert", prefix = "Albert", base = "albert", layer = "AlbertLayer", optional_keys = { "pooler%." },
+  order = { ["albert_layers.*"] = "full_layer_layer_norm attention ffn ffn_output", predictions = "LayerNorm dense" },
   keys = bert_like.keys {
     vocab_size = config.size(30000), embedding_size = config.size(128), num_hidden_groups = config.count(1),
     inner_group_num = config.count(1), hidden_act = config.activation "gelu_new",

@@ -24,7 +24,8 @@ local schema = config.schema("beit", classify.keys {
   semantic_loss_ignore_index = config.unused(), add_fpn = config.unused(),
 }, function(c) return config.not_multiple(c, "hidden_size", "num_attention_heads") end)
 local Root = PreTrainedModel:define("BeitPreTrainedModel", { schema = schema, _no_split_modules = { "BeitLayer" },
-  base_model_prefix = "beit",
+  base_model_prefix = "beit", -- Transformers lists tables of biases last, where no order of fields leads
+  order = { ["layer.*"] = "attention layernorm_before layernorm_after intermediate output" },
   ignored_keys = { "relative_position_index$" } })
 
 ---@class accel.models.BeitLayer : accel.models.TowerLayer

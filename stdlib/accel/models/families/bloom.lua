@@ -8,7 +8,9 @@ local function gelu(x) return x * 0.5 * ((x * 0.79788456 * (x * x * 0.044715 + 1
 
 return require "accel.models.decoder.family" {
   model_type = "bloom", prefix = "Bloom", layer = "BloomBlock",
-  weights = { base = "transformer", embed = "word_embeddings", embed_norm = "word_embeddings_layernorm", layers = "h", norm = "ln_f",
+  order = { ["h.*"] = "input_layernorm self_attention post_attention_layernorm mlp" },
+  weights = { token = "classifier", base = "transformer",
+    embed = "word_embeddings", embed_norm = "word_embeddings_layernorm", layers = "h", norm = "ln_f",
     attention = "self_attention", qkv = "query_key_value", o = "dense", up = "dense_h_to_4h", down = "dense_4h_to_h" },
   tp_divides = { "n_head" },
   keys = {

@@ -45,6 +45,7 @@ end
 
 local function define(name, schema, fields)
   local all = { schema = schema, _no_split_modules = { "CLIPEncoderLayer" },
+    order = { ["layers.*"] = "self_attn layer_norm1 mlp layer_norm2", ["layers.*.self_attn"] = "k_proj v_proj q_proj out_proj" },
     ignored_keys = { "%.embeddings%.position_ids$", "^embeddings%.position_ids$" } }
   for key, value in next, fields do all[key] = value end
   return PreTrainedModel:define(name, all)

@@ -13,6 +13,7 @@ end
 
 return require "accel.models.decoder.family" {
   model_type = "deepseek_v3", prefix = "DeepseekV3", heads = { "causal", "sequence", "token" },
+  order = { ["layers.*.mlp"] = "experts gate shared_experts" },
   weights = { shared = "shared_experts" },
   keys = describe.keys {
     q_lora_rank = config.nullable(config.size(1536)), kv_lora_rank = config.size(512),

@@ -16,6 +16,8 @@ local schema = config.schema("deit", classify.keys(), function(c)
 end)
 local Root = PreTrainedModel:define("DeiTPreTrainedModel", { schema = schema, _no_split_modules = { "DeiTLayer" },
   base_model_prefix = "deit",
+  order = { ["layer.*"] = "attention layernorm_before layernorm_after intermediate output",
+    embeddings = "cls_token position_embeddings distillation_token" },
   ignored_keys = { "embeddings%.mask_token$" }, optional_keys = { "pooler%.dense%." } })
 local Layer = tower.Layer:extend("DeiTLayer")
 

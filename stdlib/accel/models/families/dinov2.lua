@@ -15,7 +15,7 @@ local schema = config.schema("dinov2", classify.keys {
   drop_path_rate = config.only(function(v) return v == 0 end, "0"), image_size = config.pair(518), patch_size = config.pair(14),
 }, function(c) return config.not_multiple(c, "hidden_size", "num_attention_heads") end)
 local Root = PreTrainedModel:define("Dinov2PreTrainedModel", { schema = schema, _no_split_modules = { "Dinov2Layer" },
-  base_model_prefix = "dinov2",
+  base_model_prefix = "dinov2", order = { ["layer.*"] = "norm1 attention layer_scale1 norm2 mlp layer_scale2" },
   optional_keys = { "embeddings%.mask_token$" } })
 local Layer = tower.Layer:extend("Dinov2Layer")
 

@@ -5,6 +5,7 @@ local config = require "accel.models.config"
 
 return bert_like {
   model_type = "electra", prefix = "Electra", base = "electra", layer = "ElectraLayer",
+  order = { generator_predictions = "LayerNorm dense" },
   keys = bert_like.keys {
     vocab_size = config.size(30522), embedding_size = config.size(128),
     pad_token_id = config.nullable(config.token(0)), summary_type = config.unused(),

@@ -15,7 +15,8 @@ end
 
 return require "accel.models.decoder.family" {
   model_type = "falcon", prefix = "Falcon",
-  weights = { base = "transformer", embed = "word_embeddings", layers = "h", norm = "ln_f",
+  order = { ["h.*"] = "self_attention mlp ln_attn ln_mlp post_attention_layernorm input_layernorm" },
+  weights = { token = "classifier", base = "transformer", embed = "word_embeddings", layers = "h", norm = "ln_f",
     attention = "self_attention", qkv = "query_key_value",
     o = "dense", up = "dense_h_to_4h", down = "dense_4h_to_h" },
   tp_divides = { "num_attention_heads" },

@@ -5,6 +5,7 @@ local describe = require "accel.models.decoder.describe"
 
 return require "accel.models.decoder.family" {
   model_type = "glm4", prefix = "Glm4", heads = { "causal", "sequence", "token" },
+  order = { ["layers.*"] = "self_attn mlp input_layernorm post_attention_layernorm post_self_attn_layernorm post_mlp_layernorm" },
   keys = describe.keys {
     partial_rotary_factor = config.number(0.5, 1e-6, 1), head_dim = config.size(128),
     rms_norm_eps = config.number(1.5625e-07), attention_bias = config.flag(false),

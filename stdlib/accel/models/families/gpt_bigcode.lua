@@ -5,7 +5,8 @@ local describe = require "accel.models.decoder.describe"
 
 return require "accel.models.decoder.family" {
   model_type = "gpt_bigcode", prefix = "GPTBigCode", layer = "GPTBigCodeBlock", heads = { "causal", "sequence", "token" },
-  weights = { base = "transformer", embed = "wte", positions = "wpe", layers = "h", norm = "ln_f", attention = "attn",
+  order = { ["h.*"] = "ln_1 attn ln_2 mlp" },
+  weights = { token = "classifier", base = "transformer", embed = "wte", positions = "wpe", layers = "h", norm = "ln_f", attention = "attn",
     qkv = "c_attn", o = "c_proj",
     up = "c_fc", down = "c_proj" },
   tp_divides = { "n_head" },

@@ -19,7 +19,8 @@ end
 
 return require "accel.models.decoder.family" {
   model_type = "gpt_neo", prefix = "GPTNeo", layer = "GPTNeoBlock",
-  weights = { base = "transformer", embed = "wte", positions = "wpe", layers = "h", norm = "ln_f",
+  order = { ["h.*"] = "ln_1 attn ln_2 mlp", ["attn.attention"] = "k_proj v_proj q_proj out_proj" },
+  weights = { token = "classifier", base = "transformer", embed = "wte", positions = "wpe", layers = "h", norm = "ln_f",
     attention = "attn.attention", o = "out_proj",
     up = "c_fc", down = "c_proj" },
   tp_divides = { "num_heads" },

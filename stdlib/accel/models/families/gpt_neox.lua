@@ -5,7 +5,8 @@ local describe = require "accel.models.decoder.describe"
 
 return require "accel.models.decoder.family" {
   model_type = "gpt_neox", prefix = "GPTNeoX", layer = "GPTNeoXLayer",
-  weights = { base = "gpt_neox", embed = "embed_in", norm = "final_layer_norm", head = "embed_out",
+  order = { ["layers.*"] = "input_layernorm post_attention_layernorm attention mlp" },
+  weights = { token = "classifier", base = "gpt_neox", embed = "embed_in", norm = "final_layer_norm", head = "embed_out",
     attention = "attention", qkv = "query_key_value",
     o = "dense", up = "dense_h_to_4h", down = "dense_4h_to_h" },
   keys = describe.keys {

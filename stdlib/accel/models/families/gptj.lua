@@ -5,6 +5,7 @@ local describe = require "accel.models.decoder.describe"
 
 return require "accel.models.decoder.family" {
   model_type = "gptj", prefix = "GPTJ", layer = "GPTJBlock", heads = { "causal", "sequence", "question" },
+  order = { ["h.*"] = "ln_1 attn mlp", ["h.*.attn"] = "k_proj v_proj q_proj out_proj" },
   weights = { base = "transformer", embed = "wte", layers = "h", norm = "ln_f", attention = "attn", o = "out_proj",
     up = "fc_in", down = "fc_out" },
   tp_divides = { "n_head" },

@@ -5,6 +5,7 @@ local describe = require "accel.models.decoder.describe"
 
 return require "accel.models.decoder.family" {
   model_type = "llama4_text", prefix = "Llama4", base = "Llama4TextModel", layer = "Llama4TextDecoderLayer", heads = { "causal" },
+  order = { ["layers.*.feed_forward"] = "experts router shared_expert" },
   weights = { mlp = "feed_forward", moe = "feed_forward", router = "router" },
   keys = describe.keys {
     attention_chunk_size = config.nullable(config.size(8192)), attn_temperature_tuning = config.flag(true),

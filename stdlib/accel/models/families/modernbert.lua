@@ -61,6 +61,7 @@ end
 
 return require "accel.models.decoder.family" {
   model_type = "modernbert", prefix = "ModernBert", layer = "ModernBertEncoderLayer", heads = {},
+  order = { ["layers.*"] = "attn_norm attn mlp_norm mlp" },
   weights = { embed = "embeddings.tok_embeddings", embed_norm = "embeddings.norm", norm = "final_norm",
     attention = "attn", qkv = "Wqkv", o = "Wo",
     gate_up = "Wi", down = "Wo" },

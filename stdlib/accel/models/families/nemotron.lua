@@ -4,7 +4,7 @@ local config = require "accel.models.config"
 local describe = require "accel.models.decoder.describe"
 
 return require "accel.models.decoder.family" {
-  model_type = "nemotron", prefix = "Nemotron",
+  model_type = "nemotron", prefix = "Nemotron", qa_prefix = "transformer",
   keys = describe.keys {
     rms_norm_eps = false, norm_eps = config.number(1e-5), mlp_bias = config.flag(false),
     hidden_act = config.activation "relu2", partial_rotary_factor = config.number(0.5, 1e-6, 1),

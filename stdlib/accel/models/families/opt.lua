@@ -5,6 +5,8 @@ local describe = require "accel.models.decoder.describe"
 
 return require "accel.models.decoder.family" {
   model_type = "opt", prefix = "OPT", heads = { "causal", "sequence", "question" },
+  order = { ["decoder"] = "embed_tokens embed_positions project_out project_in final_layer_norm layers",
+    ["layers.*"] = "self_attn self_attn_layer_norm fc1 fc2 final_layer_norm", ["layers.*.self_attn"] = "k_proj v_proj q_proj out_proj" },
   weights = { embed = "decoder.embed_tokens", positions = "decoder.embed_positions", layers = "decoder.layers",
     norm = "decoder.final_layer_norm",
     project_in = "decoder.project_in", project_out = "decoder.project_out", o = "out_proj", mlp = "", up = "fc1", down = "fc2" },

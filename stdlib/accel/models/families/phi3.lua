@@ -5,6 +5,7 @@ local describe = require "accel.models.decoder.describe"
 
 return require "accel.models.decoder.family" {
   model_type = "phi3", prefix = "Phi3", heads = { "causal", "sequence", "token" },
+  order = { ["layers.*.self_attn"] = "o_proj qkv_proj" },
   keys = describe.keys {
     sliding_window = config.nullable(config.size()),
     embd_pdrop = config.no_effect("embd_pdrop", "Transformers does not apply it to Phi 3", 0),

@@ -9,7 +9,7 @@ local function kinds(c)
 end
 
 return require "accel.models.decoder.family" {
-  model_type = "qwen2", prefix = "Qwen2",
+  model_type = "qwen2", prefix = "Qwen2", qa_prefix = "transformer",
   keys = describe.window_keys {
     use_sliding_window = config.flag(false), max_window_layers = config.number(28), attention_bias = false,
     head_dim = false, bos_token_id = config.token(), eos_token_id = config.tokens(),

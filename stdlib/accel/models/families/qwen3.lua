@@ -4,7 +4,7 @@ local config = require "accel.models.config"
 local describe = require "accel.models.decoder.describe"
 
 return require "accel.models.decoder.family" {
-  model_type = "qwen3", prefix = "Qwen3",
+  model_type = "qwen3", prefix = "Qwen3", qa_prefix = "transformer",
   keys = describe.window_keys {
     use_sliding_window = config.flag(false), max_window_layers = config.number(28),
     head_dim = config.size(128), bos_token_id = config.token(), eos_token_id = config.tokens(),

@@ -41,7 +41,8 @@ local function tower_of(c)
 end
 
 local function define(name, schema, fields)
-  local all = { schema = schema, _no_split_modules = { "SiglipEncoderLayer" }, ignored_keys = { "embeddings%.position_ids$" } }
+  local all = { schema = schema, _no_split_modules = { "SiglipEncoderLayer" },
+    order = { ["layers.*.self_attn"] = "k_proj v_proj q_proj out_proj" }, ignored_keys = { "embeddings%.position_ids$" } }
   for key, value in next, fields do all[key] = value end
   return PreTrainedModel:define(name, all)
 end

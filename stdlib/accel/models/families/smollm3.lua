@@ -4,7 +4,7 @@ local config = require "accel.models.config"
 local describe = require "accel.models.decoder.describe"
 
 return require "accel.models.decoder.family" {
-  model_type = "smollm3", prefix = "SmolLM3",
+  model_type = "smollm3", prefix = "SmolLM3", qa_prefix = "transformer",
   keys = describe.window_keys {
     mlp_bias = config.flag(false), head_dim = false, no_rope_layers = config.table(),
     no_rope_layer_interval = config.count(4), use_sliding_window = config.flag(false),

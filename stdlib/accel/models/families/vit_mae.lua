@@ -18,7 +18,8 @@ local schema = config.schema("vit_mae", classify.keys {
     "decoder_num_attention_heads")
 end)
 local Root = PreTrainedModel:define("ViTMAEPreTrainedModel", { schema = schema, _no_split_modules = { "ViTMAELayer" },
-  base_model_prefix = "vit" })
+  base_model_prefix = "vit",
+  order = { ["layer.*"] = "attention layernorm_before layernorm_after intermediate output", embeddings = "cls_token position_embeddings" } })
 local Layer = tower.Layer:extend("ViTMAELayer")
 
 local function frozen(shape)

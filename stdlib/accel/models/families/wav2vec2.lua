@@ -146,7 +146,6 @@ local Model = Root:define("Wav2Vec2Model", { is_base = true, gradient_checkpoint
 function Model:build(c)
   local features, projection, encoder = nn.Module(), nn.Module(), nn.Module()
   features.conv_layers = nn.ModuleList()
-  encoder.layers = nn.ModuleList()
   for i = 1, #c.conv_dim do features.conv_layers:append(Conv(c, i)) end
   projection.layer_norm = nn.LayerNorm(c.conv_dim[#c.conv_dim], { eps = c.layer_norm_eps })
   projection.projection = nn.Linear(c.conv_dim[#c.conv_dim], c.hidden_size)
@@ -155,6 +154,7 @@ function Model:build(c)
   self.masked_spec_embed = Parameter(accel.zeros(c.hidden_size))
   encoder.pos_conv_embed = Positions(c)
   encoder.layer_norm = nn.LayerNorm(c.hidden_size, { eps = c.layer_norm_eps })
+  encoder.layers = nn.ModuleList()
   for _ = 1, c.num_hidden_layers do encoder.layers:append(Layer(c)) end
   self.encoder = encoder
   self.projection_dropout = nn.Dropout(c.feat_proj_dropout)

@@ -41,11 +41,10 @@ function Layer:init(c, n, rate, v2)
   self.dwconv = nn.Conv2d(n, n, 7, { padding = 3, groups = n })
   self.layernorm = nn.LayerNorm(n, { eps = EPS })
   self.pwconv1 = nn.Linear(n, 4 * n)
+  if v2 then self.grn = ResponseNorm(4 * n) end
   self.pwconv2 = nn.Linear(4 * n, n)
   self.act, self.drop_path = activation.find(c.hidden_act), DropPath(rate)
-  if v2 then
-    self.grn = ResponseNorm(4 * n)
-  elseif c.layer_scale_init_value > 0 then
+  if not v2 and c.layer_scale_init_value > 0 then
     self.layer_scale_parameter = Parameter(accel.full({ n }, c.layer_scale_init_value))
   end
 end
