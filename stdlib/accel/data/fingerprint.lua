@@ -3,10 +3,13 @@
 ---
 --- A data set names what it reads in the method fingerprint(). Files count by their order, their names below the folder that they share,
 --- and their sizes: the same files in another folder, or on another machine, are the same data. Functions of map and filter cannot be
---- compared and do not count. Any other data set with len counts by its length, and other streams are not compared.
+--- compared and do not count. Data in memory counts by a sample of its text, integers and shapes, without fractions, whose last bits may
+--- differ between machines. Any other data set with len counts by its length, with a warning, and other streams are not compared.
+local accel = require "accel"
 local core = require "accel.file.core"
 local lfs = require "lfs"
 local raise = require "accel.util.raise"
+local tensors = require "accel.util.tensors"
 
 local M = {}
 
@@ -40,6 +43,59 @@ function M.files(paths, names_only)
   return ("%d file%s, %s"):format(#paths, #paths == 1 and "" or "s", M.hash(parts))
 end
 
+local SAMPLED <const>, MOST_PARTS <const>, MOST_DEPTH <const> = 64, 4096, 8
+
+local function positions(n)
+  local list = {}
+  for k = 1, math.min(n, SAMPLED) do list[k] = n <= SAMPLED and k or 1 + (k - 1) * (n - 1) // (SAMPLED - 1) end
+  return list
+end
+
+--- Appends what does not depend on the machine: the structure, text, integers, shapes.
+local function describe(parts, v, depth)
+  if #parts > MOST_PARTS then return end
+  local kind = math.type(v) or type(v)
+  parts[#parts + 1] = kind
+  if kind == "string" or kind == "integer" or kind == "boolean" then parts[#parts + 1] = tostring(v)
+  elseif tensors.is_tensor(v) then parts[#parts + 1] = v.dtype .. tensors.shape_string(v)
+  elseif kind == "table" and depth < MOST_DEPTH then
+    for key, x in accel.pairs(v) do
+      parts[#parts + 1] = tostring(key)
+      describe(parts, x, depth + 1)
+    end
+  end
+end
+
+--- "5 values, 1f0a22c7": the entries of a list.
+---@param list any[]
+---@return string
+function M.values(list)
+  local parts = {}
+  for k, i in ipairs(positions(#list)) do
+    parts[#parts + 1] = tostring(k)
+    describe(parts, list[i], 0)
+  end
+  return ("%d values, %s"):format(#list, M.hash(parts))
+end
+
+--- "100 rows, 1f0a22c7": dtypes and shapes of tensors with equal first dimensions, and rows of those of integers.
+---@param list accel.Tensor[]
+---@return string
+function M.tensors(list)
+  local parts, n = {}, list[1].shape[1]
+  local at = {}
+  for k, i in ipairs(positions(n)) do at[k] = i - 1 end
+  for _, t in ipairs(list) do
+    parts[#parts + 1] = t.dtype .. tensors.shape_string(t)
+    local whole = t.dtype:find "^[iu]%d+$" or t.dtype == "bool"
+    if whole and #at > 0 and t:numel() > 0 and not tostring(t.device):find "meta" then
+      local rows = t:index_select(1, accel.tensor(at, { dtype = "i64", device = t.device }))
+      parts[#parts + 1] = rows:to "cpu":contiguous():to_bytes()
+    end
+  end
+  return ("%d rows, %s"):format(n, M.hash(parts))
+end
+
 --- The text of a data set that is made from another one, or from several. nil if one of them has none.
 ---@param what string
 ---@param ... table
@@ -54,6 +110,8 @@ function M.over(what, ...)
   if #text <= MOST_TEXT then return text end
   return ("%s of %d sources, %s"):format(what, #parts, M.hash { text })
 end
+
+local told = false -- once for the process: a loader may be restored often
 
 local known = setmetatable({}, { __mode = "k" }) -- a state is saved often, and there may be a million files
 
@@ -76,7 +134,18 @@ function M.check(state, dataset)
   local saved = state.data
   if saved == nil then return end -- of a stream that is not known, or of an older version
   local own = M.of(dataset)
-  if own == saved then return end
+  if own == saved then
+    local count = own:match "%f[%d](%d+) samples%f[^%a]"
+    if count and not told then
+      told = true
+      warn(("DataLoader: the pass continues over a data set that is known by its length alone (%s samples), so other data of this length \z
+        would not be noticed; give the data set a method fingerprint() that returns a text, such as its version"):format(count))
+    end
+    return
+  end
+  if type(saved) == "string" and saved:find "^%d+ samples$" and dataset.len and saved == ("%d samples"):format(dataset:len()) then
+    return -- of a version that knew this data set by its length
+  end
   if own == nil then
     raise("DataLoader: the state is from a pass over %s; the data set of this loader does not tell what it reads (a method fingerprint(), \z
       which returns a text); give it the same data set, or set_epoch(%d) to begin the pass anew", tostring(saved), state.epoch)

@@ -13,6 +13,7 @@ local IndexedDataset = require("accel.data.indexed_dataset").IndexedDataset
 local MT19937 = require "accel.data.mt19937"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
+local fingerprint = require "accel.data.fingerprint"
 local index_cache = require "accel.data.index_cache"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
@@ -163,6 +164,7 @@ function GPTDataset:init(indexed, opts)
   if first == last then raise("%s: part %d of split '%s' is empty: there are only %d sequences", WHO, o.part, o.split, n) end
   self.options = o
   local text = ("%d|%s|%s|%s|%s"):format(o.sequence_length, o.num_samples, o.seed, o.split .. "#" .. o.part, o.add_extra_token)
+  self.what = text
   local known = index_cache(o.path_to_cache, self.indexed, WHO, text, function()
     local out, made = {}, M.build(self.indexed.sequence_lengths:tolist(), first, last - first, o)
     for name, list in next, made do out[name] = accel.tensor(list, { dtype = "i64", device = "cpu" }) end
@@ -174,6 +176,10 @@ end
 
 --- Number of samples.
 function GPTDataset:len() return self.shuffle_index.shape[1] end
+
+--- The files and how samples are drawn from them, for states of loaders: accel.data.fingerprint.
+---@return string
+function GPTDataset:fingerprint() return fingerprint.over(WHO .. " " .. self.what, self.indexed) end
 
 --- For workers: the same files and options.
 function GPTDataset:worker_spec()
@@ -263,6 +269,12 @@ end
 
 --- Number of samples.
 function Blended:len() return self.size end
+
+--- The data sets and their weights, for states of loaders: accel.data.fingerprint.
+---@return string?
+function Blended:fingerprint()
+  return fingerprint.over(("blend of %d, %s"):format(self.size, fingerprint.hash(self.weights)), table.unpack(self.sets))
+end
 
 --- For workers: the same sets, each by its own.
 function Blended:worker_spec()

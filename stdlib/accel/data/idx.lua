@@ -11,6 +11,7 @@
 local accel = require "accel"
 local check = require "accel.util.check"
 local Dataset = require "accel.data.dataset"
+local fingerprint = require "accel.data.fingerprint"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
@@ -146,6 +147,10 @@ function IDX:init(images, labels, opts)
 end
 
 function IDX:len() return self.n end
+
+--- Shapes, and some pictures and labels, for states of loaders: accel.data.fingerprint.
+---@return string
+function IDX:fingerprint() return fingerprint.tensors { self.images, self.labels } end
 
 --- For workers: the same tensors.
 function IDX:worker_spec()

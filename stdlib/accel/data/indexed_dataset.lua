@@ -8,6 +8,7 @@
 local accel = require "accel"
 local Dataset = require "accel.data.dataset"
 local check = require "accel.util.check"
+local fingerprint = require "accel.data.fingerprint"
 local open_files = require "accel.data.open_files"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
@@ -122,6 +123,10 @@ end
 
 --- Number of sequences.
 function IndexedDataset:len() return self.sequence_lengths.shape[1] end
+
+--- The files, for states of loaders: accel.data.fingerprint.
+---@return string
+function IndexedDataset:fingerprint() return fingerprint.files { self.prefix .. ".bin", self.prefix .. ".idx" } end
 
 --- For workers: the same files.
 function IndexedDataset:worker_spec()

@@ -1,6 +1,7 @@
 --- data.ListDataset(list): the entries of a Lua list as samples.
 local check = require "accel.util.check"
 local Dataset = require "accel.data.dataset"
+local fingerprint = require "accel.data.fingerprint"
 local raise = require "accel.util.raise"
 
 --- example: accel.data.ListDataset({ { text = "yes" }, { text = "no" } }):get(2).text --> "no"
@@ -14,6 +15,10 @@ function ListDataset:init(list)
 end
 
 function ListDataset:len() return #self.list end
+
+--- Some entries, for states of loaders: accel.data.fingerprint.
+---@return string
+function ListDataset:fingerprint() return fingerprint.values(self.list) end
 
 --- For workers: a copy of the list, which must be plain data.
 function ListDataset:worker_spec() return { module = "accel.data.list_dataset", args = { self.list } } end

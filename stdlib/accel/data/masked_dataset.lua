@@ -12,6 +12,7 @@ local MT19937 = require "accel.data.mt19937"
 local MT19937_64 = require "accel.data.mt19937_64"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
+local fingerprint = require "accel.data.fingerprint"
 local index_cache = require "accel.data.index_cache"
 local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
@@ -264,8 +265,8 @@ function Masked:open(who, indexed, o, needed, around, least)
   if not first then raise("%s: part %s of split '%s' is empty", who, check.shown(o.part), o.split) end
   if first == last then raise("%s: part %d of split '%s' is empty: there are only %d documents", who, o.part, o.split, n) end
   self.options, self.who = o, who
-  self.sample_index = index_cache(o.path_to_cache, self.indexed, who, ("%s|%s|%s|%s|%s#%s|%s"):format(o.num_samples,
-    o.length, o.least, o.seed, o.split, o.part, o.short_sequence_probability), function()
+  self.what = ("%s|%s|%s|%s|%s#%s|%s"):format(o.num_samples, o.length, o.least, o.seed, o.split, o.part, o.short_sequence_probability)
+  self.sample_index = index_cache(o.path_to_cache, self.indexed, who, self.what, function()
     local map = M.build(documents:narrow(1, first + 1, last - first + 1):tolist(), self.indexed.sequence_lengths:tolist(), {
       num_samples = o.num_samples, length = o.length, least = o.least, short = o.short_sequence_probability, seed = o.seed })
     if #map == 0 then
@@ -277,6 +278,10 @@ function Masked:open(who, indexed, o, needed, around, least)
   self.stops, self.inside = {}, {}
   for _, id in ipairs(o.continuing or {}) do self.inside[id] = true end
 end
+
+--- The files and how samples are drawn from them, for states of loaders: accel.data.fingerprint.
+---@return string
+function Masked:fingerprint() return fingerprint.over(self.who .. " " .. self.what, self.indexed) end
 
 --- Number of samples.
 function Masked:len() return self.sample_index.shape[1] end

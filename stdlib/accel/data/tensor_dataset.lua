@@ -2,6 +2,7 @@
 --- index_select per tensor.
 local accel = require "accel"
 local Dataset = require "accel.data.dataset"
+local fingerprint = require "accel.data.fingerprint"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
@@ -25,6 +26,10 @@ function TensorDataset:init(...)
 end
 
 function TensorDataset:len() return self.n end
+
+--- Shapes, and some rows of integers, for states of loaders: accel.data.fingerprint.
+---@return string
+function TensorDataset:fingerprint() return fingerprint.tensors(self.tensors) end
 
 --- For workers: the same tensors.
 function TensorDataset:worker_spec() return { module = "accel.data.tensor_dataset", args = self.tensors } end

@@ -160,3 +160,59 @@ do
     loader(own):load_state_dict(state_of(own)) -- neither state nor data set tells
   end
 end
+
+do -- data in memory counts by a sample of its text, integers and shapes; a set of the script's own by its length, with one warning
+  local function loader(set) return data.DataLoader(set, { batch_size = 2, collate_fn = function(list) return list end }) end
+  local function state_of(set)
+    local l = loader(set)
+    for _ in l() do return l:state_dict() end
+  end
+  local function refused(set, state)
+    local ok, err = pcall(function() loader(set):load_state_dict(state) end)
+    assert(not ok and tostring(err):find("over other data", 1, true), tostring(err))
+  end
+  local function texts(last)
+    local list = {}
+    for i = 1, 200 do list[i] = { text = "t" .. i, n = i, x = i / 7 } end
+    list[200].text = last
+    return data.ListDataset(list)
+  end
+  local state, other = state_of(texts "t200"), texts "t200"
+  for i = 1, 200 do other.list[i].x = other.list[i].x + 1e-9 end -- another machine's fractions
+  loader(other):load_state_dict(state)
+  refused(texts "other", state)
+  refused(texts("t200"):shuffle(2), state)
+  local function rows(first, width) return data.TensorDataset(accel.rand(50, width), accel.arange(first, first + 50)) end
+  state = state_of(rows(0, 3))
+  loader(rows(0, 3)):load_state_dict(state)
+  refused(rows(1, 3), state)
+  refused(rows(0, 4), state)
+  state.data = "50 samples" -- of the first version
+  loader(rows(1, 3)):load_state_dict(state)
+  local labels = accel.arange(6):to "u8"
+  local function pictures(value) return data.IDX(accel.full({ 6, 2, 2 }, value):to "u8", labels) end
+  refused(pictures(9), state_of(pictures(8)))
+  loader(pictures(8)):load_state_dict(state_of(pictures(8)))
+  local prefix = accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/indexed-") .. "/text"
+  for i, n in ipairs { 20, 21 } do
+    local b = data.IndexedDatasetBuilder(prefix .. i)
+    for k = 1, n do
+      b:add_item { k, k, k, k, k, k }
+      b:end_document()
+    end
+    b:finalize()
+  end
+  local function gpt(i, seed) return data.GPTDataset(prefix .. i, { sequence_length = 4, split = "1", num_samples = 20, seed = seed }) end
+  state = state_of(gpt(1, 1))
+  loader(gpt(1, 1)):load_state_dict(state)
+  refused(gpt(1, 2), state)
+  refused(gpt(2, 1), state)
+
+  local told, was = {}, warn
+  warn = function(...) told[#told + 1] = table.concat { ... } end -- luacheck: ignore 121
+  local function own(n) return { len = function() return n end, get = function(_, i) return i end } end
+  for _ = 1, 2 do loader(own(8)):load_state_dict(state_of(own(8))) end
+  refused(own(9), state_of(own(8)))
+  warn = was -- luacheck: ignore 121
+  assert(#told == 1 and told[1]:find("known by its length alone (8 samples)", 1, true) and told[1]:find("fingerprint()", 1, true), told[1])
+end
