@@ -62,19 +62,22 @@ local function archive(entries)
   for i, bytes in ipairs(entries) do
     local name, packed, method = ("e%d.npy"):format(math.random(30) == 1 and 1 or i), bytes, 0
     if #archives > 1 and math.random(2) == 1 then packed, method = core.deflate(bytes), 8 end
-    local head = string.pack("<I2I2I2I2I4I4I4I2", 0, wrong(method) & 0xFFFF, 0, 0, wrong(core.crc32(bytes)), wrong(#packed), wrong(#bytes), #name)
+    local head = string.pack("<I2I2I2I2I4I4I4I2", 0, wrong(method) & 0xFFFF, 0, 0, wrong(core.crc32(bytes)), wrong(#packed),
+      wrong(#bytes), #name)
     body[i] = "PK\3\4" .. string.pack("<I2", 20) .. head .. "\0\0" .. name .. packed
     directory[i] = "PK\1\2" .. string.pack("<I2I2", 20, 20) .. head .. ("\0"):rep(12) .. string.pack("<I4", wrong(at)) .. name
     at = at + #body[i]
   end
   local list = table.concat(directory)
-  return table.concat(body) .. list .. "PK\5\6" .. string.pack("<I2I2I2I2I4I4I2", 0, 0, #entries, wrong(#entries) & 0xFFFF, wrong(#list), wrong(at), 0)
+  return table.concat(body) .. list .. "PK\5\6"
+    .. string.pack("<I2I2I2I2I4I4I2", 0, 0, #entries, wrong(#entries) & 0xFFFF, wrong(#list), wrong(at), 0)
 end
 
 -- ---- changes ----
 
-local PIECES <const> = { "'", '"', "(", ")", ",", "[", "]", "{", "}", ": ", "True", "False", "None", "<f4", ">i8", "|O", "<U9", "|S0", "|V4", "L", "-1", "0",
-  "9223372036854775807", "18446744073709551616", "4611686018427387904", "\\", "\n", "\0", "'shape': ", "'descr': ", "PK\1\2", "PK\3\4", "PK\5\6",
+local PIECES <const> = { "'", '"', "(", ")", ",", "[", "]", "{", "}", ": ", "True", "False", "None", "<f4", ">i8", "|O", "<U9", "|S0",
+  "|V4", "L", "-1", "0", "9223372036854775807", "18446744073709551616", "4611686018427387904", "\\", "\n", "\0", "'shape': ", "'descr': ",
+  "PK\1\2", "PK\3\4", "PK\5\6",
   "PK\6\6", "PK\6\7", "\xff\xff\xff\xff", "\x93NUMPY" }
 
 local function pick(list) return list[math.random(#list)] end
@@ -86,7 +89,8 @@ local function change(bytes)
     elseif kind == 2 then bytes = bytes:sub(1, at) .. bytes:sub(at + math.random(20))
     elseif kind == 3 then bytes = bytes:sub(1, at) .. string.char(math.random(0, 255)) .. bytes:sub(at + 2)
     elseif kind == 4 then bytes = bytes:sub(1, at) .. pick(arrays):sub(math.random(200))
-    elseif kind == 5 then bytes = bytes:gsub("%d+", function(n) return math.random(3) == 1 and tostring(math.random(0, 1 << math.random(62))) or n end, 3)
+    elseif kind == 5 then
+      bytes = bytes:gsub("%d+", function(n) return math.random(3) == 1 and tostring(math.random(0, 1 << math.random(62))) or n end, 3)
     else bytes = bytes:sub(1, at) .. string.char(math.random(0, 255)):rep(math.random(8)) .. bytes:sub(at + 1) end
   end
   return bytes:sub(1, 1 << 16)
@@ -152,5 +156,5 @@ while accel.clock() - start < seconds and n < most do
   n = n + 1
 end
 assert(slowest < 2, ("one file took %.1f s of the processor"):format(slowest))
-assert(seconds < 1 or taken > 30 and refused > 30, "the changes reach one side only")
+assert(n < 5000 or taken > 30 and refused > 30, "the changes reach one side only")
 print(("%d changes: %d read, %d refused, slowest %.3f s, seed %d"):format(n, taken, refused, slowest, seed))

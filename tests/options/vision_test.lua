@@ -166,11 +166,11 @@ for format, option in pairs { jpeg = "quality", png = "compression_level" } do
   end
 end
 s:recipe("accel.vision.ImageProcessor", { run = function(call)
-  local config = { image_processor_type = "CLIPImageProcessor", size = 7, crop_size = 4 }
+  local config = { image_processor_type = "CLIPImageProcessor", size = 4, crop_size = 7 }
   return seen(call(config, "config")(photo:narrow(3, 1, 20)).pixel_values)
 end, values = { backend = { "pil" } } })
 s:recipe("accel.vision.AutoImageProcessor.from_pretrained", { run = function(call)
-  accel.write_file(folder .. "/preprocessor_config.json", [[{"image_processor_type": "CLIPImageProcessor", "size": 7, "crop_size": 4}]])
+  accel.write_file(folder .. "/preprocessor_config.json", [[{"image_processor_type": "CLIPImageProcessor", "size": 4, "crop_size": 7}]])
   return seen(call(folder)(photo:narrow(2, 1, 20):narrow(3, 1, 20)).pixel_values)
 end, values = { backend = { "pil" } } })
 s:recipe("accel.vision.pillow.resize", { run = applied(photo, { 7, 8 }), values = { resample = { "box", "lanczos" }, box = { { 1, 1, 9, 9 } } } })

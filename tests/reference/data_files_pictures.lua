@@ -13,6 +13,7 @@ local function bits_of(row, got)
 end
 
 local function read(path, mode, row, oriented)
+  oriented = oriented or row.format == "tiff" and row.reader == "pil" -- Pillow turns TIFF when it loads it
   local got, message = io_.read_image(path, mode, { apply_exif_orientation = oriented })
   if not got then return nil, message end
   if bits_of(row, got) == 8 and got.dtype == "u16" then

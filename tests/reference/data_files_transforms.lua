@@ -138,6 +138,10 @@ function M.read(path, row)
   if kind == "pil_op" then return { out = hwc(PIL[row.op](x, row.args)) } end
   if kind == "timm" then return { out = hwc(TIMM[row.op](x, row.args.positional, row.args)) } end
   if kind == "timm_eval" then return { out = timm_eval(x, row.args) } end
+  if kind == "torchvision_u8" and row.op == "resize" and row.args.interpolation == "bicubic" then
+    -- the reference's functions of version 1 go through f32, those of version 2 cut values below 0 and above 255 between rows and columns
+    return { out = tv(row.op, x:to "f32", row.args):round():clamp(0, 255):to "u8" }
+  end
   if kind == "torchvision_u8" then return { out = tv(row.op, x, row.args) } end
   if kind == "torchvision_f64" then return { out = tv(row.op, x:to "f64" / 255, row.args):to "f32" } end
   local out = tv(row.op, x, row.args, "pil")

@@ -18,21 +18,51 @@ local function plain_type(t)
   return t
 end
 
+--- The types between the outermost brackets of a type, "map<string, list<item: binary>>" -> string, list<item: binary>.
+local function parts_of(t)
+  local inside, parts, depth, from = t:match "^[%w_]+<(.*)>[^>]*$", {}, 0, 1
+  for i = 1, #(inside or "") + 1 do
+    local c = (inside .. ","):sub(i, i)
+    if c:find "[<%[(]" then depth = depth + 1 elseif c:find "[>%])]" then depth = depth - 1 end
+    if c == "," and depth == 0 then
+      parts[#parts + 1] = inside:sub(from, i - 1):match "^%s*(.-)%s*$"
+      from = i + 1
+    end
+  end
+  return parts
+end
+
+--- The types of the values in a value of type t: by field of a struct, or one for all.
+local function inner_types(t)
+  local parts = parts_of(t)
+  if t:find "^struct<" then
+    local by = {}
+    for _, part in ipairs(parts) do
+      local name, of = part:match "^(.-): (.*)$"
+      by[name] = of
+    end
+    return function(k) return by[k] end
+  end
+  if t:find "^map<" then return function() return parts end end -- of a pair
+  local of = (parts[1] or t):gsub("^[%w_]+: ", "")
+  return function() return of end
+end
+
 --- A value in the form of the JSON. Bytes and text are both strings in Lua: the type tells.
 local function form(v, t)
+  t = t or ""
   if v == nil or v == accel.json.null then return accel.json.null end
   if type(v) == "number" then
     if v ~= v then return "nan" end
     if math.abs(v) == math.huge then return v > 0 and "inf" or "-inf" end
     if math.type(v) == "integer" and (v > 1 << 53 or v < -(1 << 53)) then return tostring(v) end
   elseif type(v) == "string" then
-    if t:find "binary" and not t:find "^struct<.*string" then return hex(v) end
+    if t:find "^%w*_?binary" or t:find "^fixed_size_binary" or t:find "^dictionary<values=%w*_?binary" then return hex(v) end
   elseif type(v) == "table" then
-    local out = {}
+    local out, inner = {}, inner_types(t)
     for k, x in pairs(v) do
-      local inner = t
-      if type(k) == "string" then inner = t:match("[<,] ?" .. k:gsub("%p", "%%%0") .. ": ([%w_]+)") or t end
-      out[k] = form(x, inner)
+      local of = inner(k)
+      if type(of) == "table" then out[k] = { form(x[1], of[1]), form(x[2], of[2]) } else out[k] = form(x, of) end
     end
     return out
   end

@@ -71,6 +71,16 @@ static ac_status read_header(ac_image *im, bmp *f, uint32_t header, ac_err *e) {
   return check_kind(im, f, e);
 }
 
+/* Whether the colours are the gray levels in order (of one bit: black and white), so that the picture
+ * is a gray one. As Pillow has it. */
+static bool is_gray(const bmp *f) {
+  for (uint32_t i = 0; i < f->n_colours; i++) {
+    const uint8_t want = (uint8_t)(f->bits == 1 ? 255 * i : i), *p = f->palette[i];
+    if (p[0] != want || p[1] != want || p[2] != want) return false;
+  }
+  return f->bits == 8 || (f->bits == 1 && f->n_colours == 2);
+}
+
 static ac_status open_bmp(ac_image *im, ac_err *e) {
   bmp *f = im->state = calloc(1, sizeof *f);
   if (f == NULL) return AC_FAIL(e, OOM, "out of memory");
@@ -84,6 +94,7 @@ static ac_status open_bmp(ac_image *im, ac_err *e) {
   if (f->offset < 14 + header || f->offset >= im->n)
     return aci_image_fault(im, e, "the pixels begin at byte %u of %zu", f->offset, im->n);
   if (f->bits <= 8) AC_TRY(read_palette(im, f, 14 + header, header == CORE ? 3 : 4, e));
+  if (f->bits <= 8 && is_gray(f)) im->kind = ACI_IMAGE_GRAY;
   const uint64_t row = ((uint64_t)im->width * f->bits + 31) / 32 * 4;
   if (f->compression != RLE8 && f->compression != RLE4 &&
       row > (im->n - f->offset) / (uint64_t)im->height)
@@ -99,7 +110,7 @@ static ac_status put_index(const ac_image *im, const bmp *f, uint8_t *row, int64
                            uint32_t index, ac_err *e) {
   if (index >= f->n_colours)
     return aci_image_fault(im, e, "colour %u of a palette of %u", index, f->n_colours);
-  memcpy(row + 3 * x, f->palette[index], 3);
+  memcpy(row + (int64_t)im->kind * x, f->palette[index], (size_t)im->kind);
   return AC_OK;
 }
 
@@ -132,7 +143,8 @@ static ac_status read_row(ac_image *im, const bmp *f, const uint8_t *p, uint8_t 
 static ac_status read_runs(ac_image *im, const bmp *f, uint8_t *whole, ac_err *e) {
   const int64_t w = im->width, h = im->height;
   const size_t stride = aci_image_row_bytes(im);
-  for (int64_t i = 0; i < w * h; i++) memcpy(whole + 3 * i, f->palette[0], 3);
+  for (int64_t i = 0; i < w * h; i++)
+    memcpy(whole + (int64_t)im->kind * i, f->palette[0], (size_t)im->kind);
   const uint8_t *p = im->bytes + f->offset, *end = im->bytes + im->n;
   int64_t x = 0, y = 0;
   while (end - p >= 2) {

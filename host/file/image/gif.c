@@ -61,6 +61,21 @@ static bool read_extension(gif *g) {
   return true;
 }
 
+/* The colours of the frame. NULL: it has none. */
+static const ColorMapObject *map_of(const gif *g) {
+  return g->file->Image.ColorMap != NULL ? g->file->Image.ColorMap : g->file->SColorMap;
+}
+
+/* Whether the colours are the gray levels in order, so that the picture is a gray one. As Pillow has
+ * it. */
+static bool is_gray(const ColorMapObject *map) {
+  for (int i = 0; map != NULL && i < map->ColorCount; i++) {
+    const GifColorType c = map->Colors[i];
+    if (c.Red != i || c.Green != i || c.Blue != i) return false;
+  }
+  return map != NULL;
+}
+
 static ac_status open_gif(ac_image *im, ac_err *e) {
   gif *g = im->state = calloc(1, sizeof *g);
   if (g == NULL) return AC_FAIL(e, OOM, "out of memory");
@@ -82,7 +97,11 @@ static ac_status open_gif(ac_image *im, ac_err *e) {
   }
   im->width = g->file->SWidth;
   im->height = g->file->SHeight;
-  im->kind = g->transparent >= 0 ? ACI_IMAGE_RGBA : ACI_IMAGE_RGB;
+  AC_TRY(aci_image_check_size(im, im->width, im->height, e));
+  if (g->lib.DGifGetImageDesc(g->file) == GIF_ERROR) return fault(im, g->file->Error, e);
+  im->kind = g->transparent >= 0  ? ACI_IMAGE_RGBA
+             : is_gray(map_of(g)) ? ACI_IMAGE_GRAY
+                                  : ACI_IMAGE_RGB;
   return AC_OK;
 }
 
@@ -102,8 +121,7 @@ static ac_status read_frame(const ac_image *im, gif *g, uint8_t *screen, ac_err 
 }
 
 static ac_status pass_rows(ac_image *im, const gif *g, const uint8_t *screen, ac_err *e) {
-  const ColorMapObject *map = g->file->Image.ColorMap;
-  if (map == NULL) map = g->file->SColorMap;
+  const ColorMapObject *map = map_of(g);
   if (map == NULL) return aci_image_fault(im, e, "it has no palette");
   for (int64_t y = 0; y < im->height; y++) {
     uint8_t *row = aci_image_row(im, y);
@@ -111,7 +129,9 @@ static ac_status pass_rows(ac_image *im, const gif *g, const uint8_t *screen, ac
     for (int64_t x = 0; x < im->width; x++, row += im->kind) {
       const GifColorType none = {0, 0, 0};
       const GifColorType c = line[x] < map->ColorCount ? map->Colors[line[x]] : none;
-      row[0] = c.Red, row[1] = c.Green, row[2] = c.Blue;
+      row[0] = c.Red;
+      if (im->kind == ACI_IMAGE_GRAY) continue;
+      row[1] = c.Green, row[2] = c.Blue;
       if (im->kind == ACI_IMAGE_RGBA) row[3] = line[x] == g->transparent ? 0 : 255;
     }
     aci_image_row_done(im, y);
@@ -121,7 +141,6 @@ static ac_status pass_rows(ac_image *im, const gif *g, const uint8_t *screen, ac
 
 static ac_status read_gif(ac_image *im, ac_err *e) {
   gif *g = im->state;
-  if (g->lib.DGifGetImageDesc(g->file) == GIF_ERROR) return fault(im, g->file->Error, e);
   const GifImageDesc *f = &g->file->Image;
   if (f->Left < 0 || f->Top < 0 || f->Width <= 0 || f->Height <= 0 ||
       f->Left + f->Width > im->width || f->Top + f->Height > im->height)

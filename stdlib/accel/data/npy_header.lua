@@ -122,6 +122,7 @@ function M.read(read)
   if not fields then return nil, message end
   local kind, why = type_of(fields.descr)
   if not kind then return nil, why end
+  if kind.bytes == 0 then return nil, ("its elements (%s) have no bytes"):format(fields.descr) end
   local count, empty = 1, false
   for _, extent in ipairs(fields.shape) do empty = empty or extent == 0 end
   for _, extent in ipairs(fields.shape) do

@@ -78,12 +78,21 @@ local function plain(kind, bytes)
   return { dtype = kind.descr, shape = shape, values = out }
 end
 
+-- dtypes that are only stored: no op puts their elements into another order, so that signed ones of the same size stand in.
+local SIGNED <const> = { u16 = "i16", u32 = "i32" }
+
+--- The dtype to read the elements as.
+local function dtype_of(kind) return kind.fortran and #kind.shape > 1 and SIGNED[kind.dtype] or kind.dtype end
+
 --- A tensor in the order and type of the header, from its elements in the order of the file.
 local function arranged(t, kind)
   if kind.unsigned and t:numel() > 0 and t:min():item() < 0 then
     return nil, ("a value of %s is above 2^63 - 1, which no dtype holds"):format(kind.unsigned)
   end
-  return kind.fortran and #kind.shape > 1 and t:permute(c_order(kind.shape)) or t
+  if not kind.fortran or #kind.shape < 2 then return t end
+  t = t:permute(c_order(kind.shape))
+  if t.dtype == kind.dtype then return t end
+  return accel.from_bytes(t:contiguous():to_bytes(), kind.dtype, kind.shape, { device = "cpu" })
 end
 
 local function file_shape(kind) return kind.fortran and reversed(kind.shape) or kind.shape end
@@ -101,7 +110,7 @@ local function from_bytes(bytes)
   if kind.swap > 0 then
     data = data:gsub(("."):rep(kind.swap), string.reverse)
   end
-  return arranged(accel.from_bytes(data, kind.dtype, file_shape(kind), { device = "cpu" }), kind)
+  return arranged(accel.from_bytes(data, dtype_of(kind), file_shape(kind), { device = "cpu" }), kind)
 end
 
 --- An array in a file from byte `first` on, `size` bytes with its header.
@@ -114,7 +123,7 @@ local function from_file(file, path, first, size, map)
     return nil, ("its header promises %d bytes of values, there are %d"):format(n, size - kind.size)
   end
   if not kind.dtype or kind.letter == "M" or kind.letter == "m" then return plain(kind, n > 0 and file:read(n) or "") end
-  local t, why = core.read_array(path, first + kind.size, kind.dtype, file_shape(kind), { swap = kind.swap, map = map })
+  local t, why = core.read_array(path, first + kind.size, dtype_of(kind), file_shape(kind), { swap = kind.swap, map = map })
   if not t then return nil, why end
   return arranged(t, kind)
 end

@@ -103,6 +103,15 @@ local function shorter(x, n)
   return h <= w and n or long, h <= w and long or n
 end
 
+--- The middle, padded with 0. Odd borders have their smaller half first, but where the pil backend pads.
+local function center_crop(x, h, w, c)
+  local function first(n, want) -- 0-based, negative where the picture is smaller
+    if n >= want then return (n - want) // 2 end
+    return c.backend == "pil" and (n - want) // 2 or -((want - n) // 2)
+  end
+  return F.crop(x, first(x:size(2), h), first(x:size(3), w), h, w)
+end
+
 local function resize(x, c)
   local s = c.size
   if s.height then return resized(x, s.height, s.width, c) end
@@ -113,18 +122,7 @@ local function resize(x, c)
   local n = s.shortest_edge
   if n >= 384 then return resized(x, n, n, c) end -- larger models were trained on the whole picture
   local h, w = shorter(x, math.tointeger(n / c.crop_pct // 1))
-  return F.center_crop(resized(x, h, w, c), n)
-end
-
---- The middle, padded with 0. The references round odd borders in two ways.
-local function center_crop(x, c)
-  local h, w = c.crop_size.height or c.crop_size.shortest_edge, c.crop_size.width or c.crop_size.shortest_edge
-  if c.backend == "torchvision" then return F.center_crop(x, { h, w }) end
-  local function first(n, want) -- 0-based, negative where the picture is smaller
-    if n >= want then return (n - want) // 2 end
-    return (n - want) // 2 + math.max(want, n) - want -- the border before it is the larger half
-  end
-  return F.crop(x, first(x:size(2), h), first(x:size(3), w), h, w)
+  return center_crop(resized(x, h, w, c), n, n, c)
 end
 
 --- Transparent pictures lie on white with the torchvision backend. The pil backend drops alpha.
@@ -146,7 +144,8 @@ local function one(self, x)
   end
   if c.do_convert_rgb then x = as_rgb(x, c) end
   if c.do_resize then x = resize(x, c) end
-  if c.do_center_crop and c.crop_size then x = center_crop(x, c) end
+  local crop = c.do_center_crop and c.crop_size
+  if crop then x = center_crop(x, crop.height or crop.shortest_edge, crop.width or crop.shortest_edge, c) end
   x = x:to "f32"
   if c.do_rescale then x = x * c.rescale_factor end
   if c.do_normalize then x = F.normalize(x, c.image_mean, c.image_std) end

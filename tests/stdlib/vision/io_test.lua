@@ -38,6 +38,12 @@ same(io_.decode_image("P5 2 1 65535\n\x12\x34\xff\xff", "RGB", { bits = 8 }), { 
 local bmp = "BM" .. string.pack("<I4I4I4", 0, 0, 14 + 40 + 8) .. string.pack("<I4i4i4I2I2I4I4I4I4I4I4", 40, 2, 2, 1, 8, 0, 0, 0, 0, 2, 0)
   .. "\1\2\3\0\4\5\6\0" .. "\0\1\0\0" .. "\1\1\0\0"
 same(io_.decode_image(bmp), { 3, 2, 2 }, { 6, 6, 3, 6, 5, 5, 2, 5, 4, 4, 1, 4 })
+local grays = {}
+for i = 0, 255 do grays[i + 1] = string.char(i, i, i, 0) end
+local head = "BM" .. string.pack("<I4I4I4", 0, 0, 14 + 40 + 1024) .. string.pack("<I4i4i4I2I2I4I4I4I4I4I4", 40, 2, 2, 1, 8, 0, 0, 0, 0, 256, 0)
+  .. table.concat(grays)
+same(io_.decode_image(head .. "\3\200\0\0" .. "\9\7\0\0"), { 1, 2, 2 }, { 9, 7, 3, 200 }) -- all gray levels in order: a gray picture
+same(io_.decode_image(head .. "\3\200\0\0" .. "\9\7\0\0", "RGB"):select(1, 3), { 2, 2 }, { 9, 7, 3, 200 })
 refused("colour 7 of a palette of 2", io_.decode_image, bmp:sub(1, -5) .. "\7\1\0\0")
 
 -- files: a missing one is nil, message, code; everything else raises and names the file
@@ -58,3 +64,15 @@ refused("layout must be CHW or HWC", io_.decode_image, ppm, { layout = "NCHW" })
 refused("bits must be 8 or 16", io_.decode_image, ppm, { bits = 12 })
 refused("unknown option 'orientation'", io_.decode_image, ppm, "RGB", { orientation = true })
 print "ok"
+
+-- a GIF whose colours are the gray levels in order is a gray picture, other ones have three channels
+for _, l in ipairs(accel.libraries()) do
+  if l.name == "gif" and l.version then
+    local function gif(colours)
+      return "GIF89a" .. string.pack("<I2I2", 2, 2) .. "\x81\0\0" .. colours .. "," .. string.pack("<I2I2I2I2", 0, 0, 2, 2) .. "\0"
+        .. "\2\3\x44\x34\5\0;" -- clear, 0, 1, 2, 3 (of 4 bits after it), end
+    end
+    same(io_.decode_image(gif "\0\0\0\1\1\1\2\2\2\3\3\3"), { 1, 2, 2 }, {})
+    same(io_.decode_image(gif "\0\0\0\1\1\1\2\2\2\3\3\4"), { 3, 2, 2 }, {})
+  end
+end
