@@ -146,6 +146,7 @@ void aci_mesh_adopt(aci_mesh *m, int rank, int fd) {
   aci_peer *p = &m->peers[rank];
   if (p->fd >= 0) close(p->fd);
   aci_socket_tune(fd);
+  if (ac_world_elastic(m->world)) aci_socket_keep(fd); /* the agents watch its machine */
   p->fd = fd;
   p->state = ACI_RUNNING;
   pthread_mutex_unlock(&m->lock);

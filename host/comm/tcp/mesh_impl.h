@@ -200,6 +200,8 @@ void aci_mesh_wait_over(aci_mesh *m);
 /* ---- socket.c ---- */
 /* Non-blocking, close-on-exec, no delay, probed when idle. */
 void aci_socket_tune(int fd);
+/* It is not probed: it outlives a time without a network. */
+void aci_socket_keep(int fd);
 int aci_socket_listen(const char *address, int port, int *got_port, char *why,
                       size_t n); /* numeric address, NULL: all. -1: see why */
 /* begins. Numeric address */

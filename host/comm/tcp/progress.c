@@ -11,12 +11,15 @@
 #include "comm/wait.h"
 
 enum { MS = 1000000, SPIN_NS = 40000, LOOK_EVERY = 500 * MS, CAUSE_GRACE = 50 * MS };
+/* Of an elastic job: the launchers report a loss long before. A link that breaks between two that
+ * live is the end of the job. */
+static const int64_t LOSS_GRACE = 10000 * (int64_t)MS;
 
 /* ---- turns ---- */
 /* Connections whose other end is gone without a word: cable, power, kernel. */
 static void check_connections(aci_mesh *m) {
   const int64_t now = aci_now_ns();
-  if (now - m->checked_at < LOOK_EVERY) return;
+  if (now - m->checked_at < LOOK_EVERY || ac_world_elastic(m->world)) return;
   const bool fresh = now - m->checked_at > 3 * (int64_t)LOOK_EVERY;
   m->checked_at = now;
   for (int r = 0; r < m->size; r++) {
@@ -90,18 +93,17 @@ static ac_status pass_on(aci_mesh *m, ac_err *e) {
 ac_status aci_mesh_check_end(aci_mesh *m, ac_err *e) {
   AC_TRY(aci_aborted(m->world, e));
   const int64_t now = aci_now_ns();
-  const bool elastic = ac_world_elastic(m->world);
+  const int64_t grace = ac_world_elastic(m->world)              ? LOSS_GRACE
+                        : m->size > 2 || m->world->page != NULL ? CAUSE_GRACE
+                                                                : 0;
   int dead = -1;
   char why[sizeof m->peers->why], site[ACI_SITE], name[80];
   pthread_mutex_lock(&m->lock);
   const bool has_abort = m->has_abort;
-  /* of an elastic job the launcher reports the loss, or ends the job */
-  for (int r = 0; r < m->size && dead < 0 && !elastic; r++) {
+  for (int r = 0; r < m->size && dead < 0; r++) {
     const aci_peer *p = &m->peers[r];
     /* who knows the cause may be about to say it */
-    if (p->state != ACI_DEAD ||
-        (now - p->died < CAUSE_GRACE && (m->size > 2 || m->world->page != NULL)))
-      continue;
+    if (p->state != ACI_DEAD || now - p->died < grace) continue;
     dead = r;
     memcpy(why, p->why, sizeof why);
     memcpy(site, p->last_site, sizeof site);

@@ -30,6 +30,11 @@ void aci_socket_tune(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
 }
 
+void aci_socket_keep(int fd) {
+  const int zero = 0;
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &zero, sizeof zero);
+}
+
 /* A numeric address, or all interfaces. */
 static bool parse(const char *address, int port, struct sockaddr_storage *out, socklen_t *len) {
   char service[12];

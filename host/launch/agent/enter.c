@@ -141,7 +141,7 @@ static void say(aci_agent *a, const aci_record *next, bool known) {
            "generation %llu: %d rank%s on %u machine%s continue%s%s after %.2f s",
            (unsigned long long)next->number, n, n == 1 ? "" : "s", (unsigned)next->n,
            next->n == 1 ? "" : "s", n == 1 ? "s" : "", at, (double)(aci_now_ns() - c->began) / 1e9);
-  aci_elastic_say(a->j, c->text[0] != 0 ? c->text : "links between machines broke", rest);
+  aci_elastic_say(a->j, c->text[0] != 0 ? c->text : "all machines are heard again", rest);
 }
 
 /* Numbers at the start of the record's ranks, in their order. */
