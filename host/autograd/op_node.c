@@ -1,5 +1,7 @@
 /* Backward of one recorded op: unpacks the saved tensors and runs the gradient rule. Also the
  * functions for gradient rules. */
+#include <stdio.h>
+
 #include "autograd/saved.h"
 #include "base/small.h"
 
@@ -190,6 +192,20 @@ static ac_status apply_packed(aci_op_node *n, ac_ctx *c, ac_tensor *const *dout,
   return st;
 }
 
+/* The public op of a hidden one, whose name begins with it: ctc_loss of ctc_loss_rows_backward. The op itself if there is none. */
+static const ac_op *public_op(ac_ctx *c, const ac_op *op) {
+  char name[128];
+  const ac_op *o = op;
+  snprintf(name, sizeof name, "%s", op->name);
+  while (o == NULL || o->desc->hidden) {
+    char *cut = strrchr(name, '_');
+    if (cut == NULL || cut == name) return op;
+    *cut = 0;
+    o = ac_op_find(c, name);
+  }
+  return o;
+}
+
 static ac_status op_apply(ac_node *base, ac_ctx *c, ac_tensor *const *dout, ac_tensor **din,
                           bool create_graph, ac_err *e) {
   aci_op_node *n = (aci_op_node *)base;
@@ -200,8 +216,11 @@ static ac_status op_apply(ac_node *base, ac_ctx *c, ac_tensor *const *dout, ac_t
         "backward through %s a second time: its saved tensors are freed; pass retain_graph=true to the "
         "first backward",
         n->op->name);
-  if (d->grad == NULL && d->composed == NULL)
-    return AC_FAIL(e, GRAD, "%s has no gradient", n->op->name);
+  if (d->grad == NULL && d->composed == NULL) {
+    const ac_op *op = public_op(c, n->op);
+    return AC_FAIL(e, GRAD, op == n->op ? "%s has no gradient" : "%s has no second derivative",
+                   op->name);
+  }
   AC_TRY(check_versions(n, e));
   if (__builtin_expect(n->packed != NULL, 0)) return apply_packed(n, c, dout, din, create_graph, e);
   return apply_rule(n, n->args, n->out, c, dout, din, create_graph, e);

@@ -87,12 +87,21 @@ function M.accumulate(self, ...)
 end
 
 --- Each rank only adds up the gradients of `model` until the block ends. `accelerator:no_sync(model, fn, ...)` does so
---- while fn runs. Nothing happens on one rank.
+--- while fn runs. Nothing happens on one rank. Under DeepSpeed, a backward that ends an update raises inside, on any number of ranks.
 ---@param model any
 ---@param fn? function
 ---@param ... any
-function M.no_sync(_, model, fn, ...)
+function M.no_sync(self, model, fn, ...)
   models_only("no_sync", model)
+  local deepspeed = rawget(self, "_deepspeed")
+  if deepspeed then
+    local inner = reduces(model) and model:no_sync() or nothing
+    deepspeed.n_no_sync = deepspeed.n_no_sync + 1
+    return guard(function()
+      deepspeed.n_no_sync = deepspeed.n_no_sync - 1
+      inner:close()
+    end, fn, ...)
+  end
   if reduces(model) then return model:no_sync(fn, ...) end
   if fn == nil then return nothing end
   return check.callable("no_sync", "fn", fn)(...)

@@ -18,6 +18,7 @@ local GATHERS <const> = "stage3_gather_16bit_weights_on_model_save"
 ---@class accel.deepspeed.Engine
 ---@field plugin accel.accelerator.DeepSpeedPlugin
 ---@field norm accel.Tensor? of the gradients of the last update, before they were clipped
+---@field n_no_sync integer open blocks of accelerator:no_sync
 ---@field stepped accel.accelerator.AcceleratedOptimizer? that stepped in the last backward
 local Engine = class "accel.deepspeed.Engine"
 
@@ -29,6 +30,7 @@ function Engine:init(accelerator, plugin)
     raise "DeepSpeedEngineWrapper: only accelerator:prepare makes an engine; read accelerator.deepspeed_engine_wrapped"
   end
   self.accelerator, self.plugin, self.schedules = accelerator, plugin, setmetatable({}, { __mode = "k" })
+  self.n_no_sync = 0
 end
 
 --- The engine of an Accelerator. It follows the plugin that was active when its first model was prepared.
@@ -55,6 +57,10 @@ function Engine:after_backward()
   self.stepped = nil
   local list = self.accelerator._prepared.optimizers
   if #list ~= 1 or not self.accelerator.gradient_state.sync_gradients then return end
+  if self.n_no_sync > 0 then
+    raise("backward: it ends an update, whose step DeepSpeed makes here, but runs inside no_sync(); set gradient_accumulation_steps, which says how "
+      .. "many backwards an update has, or run its last one outside")
+  end
   list[1]:step()
   list[1]:zero_grad()
   self.stepped = list[1]

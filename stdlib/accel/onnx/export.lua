@@ -34,6 +34,30 @@ local function leaves(list, word, names)
   return out
 end
 
+--- Ops that others are made of, by the names of those.
+local PUBLIC <const> = { random_mask = "dropout", flash_attention = "scaled_dot_product_attention",
+  bernoulli_each_ = "bernoulli", bernoulli_fill_ = "bernoulli" }
+
+--- Names of ops that take numbers of a generator.
+local function generators()
+  local out = {}
+  for _, op in ipairs(accel.ops()) do out[op.name] = op.signature:find("generator: generator?", 1, true) ~= nil end
+  return out
+end
+
+--- Raises if a call drew random numbers: the file would hold those of this run. Attention and dropout draw nothing at a probability of 0.
+local function check_draws(calls)
+  local draws = generators()
+  for _, call in ipairs(calls) do
+    local args = call.args
+    local p = args.dropout_p or not call.op:find "attention" and 1 or 0
+    if draws[call.op] and p ~= 0 and args.training ~= false then
+      raise("onnx.export: the model draws random numbers by '%s', and the file would hold those of this run; give them as an input",
+        PUBLIC[call.op] or call.op)
+    end
+  end
+end
+
 --- Runs the model once. Returns the calls, its results, and the storages whose values a script read.
 local function recorded(model, arguments)
   local read, meta = {}, debug.getmetatable(arguments.any)
@@ -50,6 +74,7 @@ local function recorded(model, arguments)
   local calls = core.finish()
   meta.__index = index
   if not results[1] then error(results[2], 0) end
+  check_draws(calls)
   return calls, table.pack(table.unpack(results, 2, results.n)), read
 end
 
@@ -148,7 +173,8 @@ end
 
 --- Writes the inference graph of a model, for ONNX Runtime and other programs: opset 20, weights inside the file, at most 2 GiB. It runs the
 --- model once with these inputs. Operations on constants alone become constants. Lua's loops and conditions are those of this run, and
---- reading a value that depends on the inputs raises. An op without a mapping raises with its name.
+--- reading a value that depends on the inputs raises. An op without a mapping raises with its name, and so does one
+--- that draws random numbers.
 --- example: local path = os.tmpname()
 ---   return accel.onnx.export(accel.nn.Linear(3, 2):eval(), accel.ones(1, 3), path), os.remove(path) --> true, true
 ---@param model accel.nn.Module

@@ -22,6 +22,33 @@ local KNOWN <const> = {
   extra_ids = true, full_tokenizer_file = true, trim_offsets = true, unk_id = true, spm_file = true, language = true, task = true,
 }
 
+-- Types of members that are read. null counts as left out.
+local TYPES <const> = {
+  added_tokens_decoder = "object", additional_special_tokens = "list", model_input_names = "list", model_max_length = "number",
+  padding_side = "string", truncation_side = "string", tokenizer_class = "string", add_prefix_space = "boolean", do_lower_case = "boolean",
+  strip_accents = "boolean", tokenize_chinese_chars = "boolean", keep_accents = "boolean", remove_space = "boolean", split_by_punct = "boolean",
+  legacy = "boolean", add_bos_token = "boolean", add_eos_token = "boolean", extra_ids = "number", trim_offsets = "boolean",
+}
+local WORDS <const> = { boolean = "true or false", string = "a string", number = "a number", list = "a list", object = "an object",
+  token = "a string, or an object with content" }
+
+--- What is wrong with the types of a file's members, or nil.
+local function wrong_type(path, config)
+  local types = {}
+  for name, want in next, TYPES do types[name] = want end
+  for _, name in ipairs(M.names) do types[name] = "token" end
+  for name, want in accel.pairs(types) do
+    local value = config[name]
+    local kind = type(value)
+    local right = kind == want or kind == "table" and (want == "object" or want == "list" and (next(value) == nil or value[1] ~= nil))
+    if want == "token" then right = kind == "string" or kind == "table" and type(value.content) == "string" end
+    if value ~= nil and value ~= accel.json.null and not right then
+      local shown = accel.json.encode(value)
+      return ("%s: %s is %s; expected %s"):format(path, name, #shown > 60 and kind or shown, WORDS[want])
+    end
+  end
+end
+
 -- Members that change ids or texts in Transformers: these values are what accel does.
 local FIXED <const> = {
   clean_up_tokenization_spaces = { [false] = true }, split_special_tokens = { [false] = true }, spaces_between_special_tokens = { [false] = true },
@@ -81,6 +108,14 @@ local function read(path)
   return value
 end
 
+--- As read, of a file of which members have types.
+local function read_typed(path)
+  local value, message, code = read(path)
+  message = message or value and wrong_type(path, value)
+  if message then return nil, message, code or "parse" end
+  return value
+end
+
 --- A token as configurations write it: its text, or an object with its content.
 local function token_of(value)
   if type(value) == "string" then return { content = value, special = true } end
@@ -113,10 +148,10 @@ end
 ---@return string? message
 ---@return string? code
 function M.read(dir)
-  local config, message, code = read(dir .. "/tokenizer_config.json")
+  local config, message, code = read_typed(dir .. "/tokenizer_config.json")
   if message then return nil, message, code end
   local map
-  map, message, code = read(dir .. "/special_tokens_map.json")
+  map, message, code = read_typed(dir .. "/special_tokens_map.json")
   if message then return nil, message, code end
   config, map = config or {}, map or {}
   local out = { tokens = {}, decoder = {}, additional = {}, extra = {}, config = config }

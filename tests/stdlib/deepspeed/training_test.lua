@@ -82,3 +82,14 @@ for name, row in accel.pairs(reference.runs[tostring(ranks.size)]) do
   run(name, row, true)
   run(name, row, false)
 end
+
+do -- a backward inside no_sync cannot end an update: DeepSpeed steps in it
+  accel.AcceleratorState._reset_state(true)
+  local a = accel.Accelerator { deepspeed_plugin = accel.DeepSpeedPlugin { zero_stage = 1, gradient_accumulation_steps = 1 } }
+  local model, optimizer = accel.nn.Linear(2, 2), nil
+  model, optimizer = a:prepare(model, accel.optim.SGD(model:parameters(), { lr = 0.1 }))
+  local before = a:get_state_dict(model).weight:clone()
+  local ok, message = pcall(function() a:no_sync(model, function() a:backward(model(accel.ones(1, 2)):sum()) end) end)
+  assert(not ok and tostring(message):find("runs inside no_sync()", 1, true), message)
+  assert(accel.equal(a:get_state_dict(model).weight, before) and optimizer.applied == 0)
+end

@@ -166,6 +166,12 @@ do
   local dir = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/members-"))
   local no_effect = require "accel.util.no_effect"
   assert(accel.write_file(dir .. "/tokenizer.json", json.encode(file_of {})))
+  for name, value in accel.pairs { do_lower_case = "yes", model_max_length = "512", bos_token = 3, added_tokens_decoder = "x", eos_token = { a = 1 },
+    additional_special_tokens = "<a>", padding_side = true, model_input_names = { a = 1 }, tokenizer_class = array { "X" }, add_bos_token = 1 } do
+    assert(accel.write_file(dir .. "/tokenizer_config.json", json.encode { [name] = value }))
+    local tok, why = accel.text.Tokenizer.from_pretrained(dir)
+    assert(not tok and why:find("tokenizer_config.json: " .. name .. " is ", 1, true), ("%s: %s"):format(name, why))
+  end
   local function load(config)
     assert(accel.write_file(dir .. "/tokenizer_config.json", json.encode(config)))
     local warned, was = {}, warn

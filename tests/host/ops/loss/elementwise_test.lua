@@ -97,3 +97,12 @@ do -- as PyTorch: of targets that are neither 1 nor -1 the hinge loss is the sum
   assert(not pcall(accel.isclose, accel.ones(1), accel.ones(1), { rtol = -1 }))
   assert(not pcall(accel.prelu, accel.ones(2, 3), accel.ones(1, 3)))
 end
+
+do -- an op of which only the first derivative exists is named by its public name
+  local x = accel.randn(5, 1, 4)
+  x.requires_grad = true
+  local loss = accel.nn.functional.ctc_loss(x:log_softmax(-1), accel.tensor { { 1, 2 } }, accel.tensor { 5 }, accel.tensor { 2 })
+  local g = accel.grad({ loss }, { x }, { create_graph = true })[1]
+  local ok, message = pcall(accel.grad, { g:sum() }, { x })
+  assert(not ok and tostring(message):find("ctc_loss has no second derivative", 1, true), message)
+end
