@@ -23,20 +23,43 @@ typedef void eig_complex_fn(const char *left, const char *right, const fint *n, 
                             const fint *ldvr, double *work, const fint *lwork, double *rwork,
                             fint *info, size_t left_length, size_t right_length);
 
+typedef void eigh_complex_fn(const char *job, const char *uplo, const fint *n, double *a,
+                             const fint *lda, double *w, double *work, const fint *lwork,
+                             double *rwork, const fint *lrwork, fint *iwork, const fint *liwork,
+                             fint *info, size_t job_length, size_t uplo_length);
+typedef void svd_complex_fn(const char *job, const fint *m, const fint *n, double *a,
+                            const fint *lda, double *s, double *u, const fint *ldu, double *vt,
+                            const fint *ldvt, double *work, const fint *lwork, double *rwork,
+                            fint *iwork, fint *info, size_t job_length);
+typedef void lu_complex_fn(const fint *m, const fint *n, double *a, const fint *lda, fint *pivots,
+                           fint *info);
+typedef void qr_complex_fn(const fint *m, const fint *n, double *a, const fint *lda, double *tau,
+                           double *work, const fint *lwork, fint *info);
+typedef void q_complex_fn(const fint *m, const fint *n, const fint *k, double *a, const fint *lda,
+                          const double *tau, double *work, const fint *lwork, fint *info);
+
 /* process-wide, like the library: written once by load, read after that */
 static svd_fn *svd;
 static eigh_fn *eigh;
 static eig_fn *eig;
 static eig_complex_fn *eig_complex;
+static eigh_complex_fn *eigh_complex;
+static svd_complex_fn *svd_complex;
+static lu_complex_fn *lu_complex;
+static qr_complex_fn *qr_complex;
+static q_complex_fn *q_complex;
 static bool usable;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void load(void) {
   const aci_symbol symbols[] = {
-      {"dgesdd_", &svd}, {"dsyevd_", &eigh}, {"dgeev_", &eig}, {"zgeev_", &eig_complex}};
+      {"dgesdd_", &svd},        {"dsyevd_", &eigh},         {"dgeev_", &eig},
+      {"zgeev_", &eig_complex}, {"zheevd_", &eigh_complex}, {"zgesdd_", &svd_complex},
+      {"zgetrf_", &lu_complex}, {"zgeqrf_", &qr_complex},   {"zungqr_", &q_complex}};
+  const int n = (int)(sizeof symbols / sizeof *symbols);
   void (*threads)(int);
   const aci_symbol openblas = {"openblas_set_num_threads", &threads};
-  usable = aci_library_open("lapack", symbols, 4, NULL) == AC_OK;
+  usable = aci_library_open("lapack", symbols, n, NULL) == AC_OK;
   if (usable && aci_library_open("lapack", &openblas, 1, NULL) == AC_OK) threads(1);
 }
 
@@ -121,5 +144,74 @@ bool aci_lapack_eig_complex(int64_t n, double *a, double *w, double *v, double *
   fint info;
   eig_complex("N", "V", &fn, a, &fn, w, none, &one, v, &fn, scratch, &lwork, scratch + 2 * lwork,
               &info, 1, 1);
+  return info == 0;
+}
+
+/* ---- complex matrices ---- */
+
+int64_t aci_lapack_eigh_complex_scratch(int64_t n) {
+  return 2 * (2 * n + n * n) + (1 + 5 * n + 2 * n * n) + (3 + 5 * n);
+}
+
+bool aci_lapack_eigh_complex(int64_t n, bool upper, double *a, double *w, double *scratch) {
+  const fint fn = (fint)n, lwork = 2 * fn + fn * fn, lrwork = 1 + 5 * fn + 2 * fn * fn,
+             liwork = 3 + 5 * fn;
+  double *rwork = scratch + 2 * (int64_t)lwork;
+  fint info;
+  eigh_complex("V", upper ? "U" : "L", &fn, a, &fn, w, scratch, &lwork, rwork, &lrwork,
+               (fint *)(void *)(rwork + lrwork), &liwork, &info, 1, 1);
+  return info == 0;
+}
+
+static int64_t svd_complex_work(int64_t m, int64_t n) {
+  const fint fm = (fint)m, fn = (fint)n, k = m < n ? fm : fn, ask = -1;
+  double work[2] = {0}, none;
+  fint whole, info;
+  svd_complex("S", &fm, &fn, work, &fm, &none, work, &fm, work, &k, work, &ask, &none, &whole,
+              &info, 1);
+  return (int64_t)work[0];
+}
+
+static int64_t svd_complex_rwork(int64_t m, int64_t n) {
+  const int64_t least = m < n ? m : n, most = m < n ? n : m, wide = 2 * most + 2 * least + 1;
+  return least * (wide > 5 * least + 7 ? wide : 5 * least + 7);
+}
+
+int64_t aci_lapack_svd_complex_scratch(int64_t m, int64_t n) {
+  return 2 * svd_complex_work(m, n) + svd_complex_rwork(m, n) +
+         4 * (m < n ? m : n); /* and 8 integers for each value */
+}
+
+bool aci_lapack_svd_complex(int64_t m, int64_t n, double *a, double *u, double *s, double *vh,
+                            double *scratch) {
+  const fint fm = (fint)m, fn = (fint)n, k = m < n ? fm : fn, lwork = (fint)svd_complex_work(m, n);
+  double *rwork = scratch + 2 * (int64_t)lwork;
+  fint info;
+  svd_complex("S", &fm, &fn, a, &fm, s, u, &fm, vh, &k, scratch, &lwork, rwork,
+              (fint *)(void *)(rwork + svd_complex_rwork(m, n)), &info, 1);
+  return info == 0;
+}
+
+int32_t aci_lapack_lu_complex(int64_t m, int64_t n, double *a, int32_t *pivots) {
+  const fint fm = (fint)m, fn = (fint)n;
+  fint info;
+  lu_complex(&fm, &fn, a, &fm, pivots, &info);
+  return info;
+}
+
+int64_t aci_lapack_qr_complex_scratch(int64_t n) { return 2 * 32 * n; }
+
+bool aci_lapack_qr_complex(int64_t m, int64_t n, double *a, double *tau, double *scratch) {
+  const fint fm = (fint)m, fn = (fint)n, lwork = 32 * fn;
+  fint info;
+  qr_complex(&fm, &fn, a, &fm, tau, scratch, &lwork, &info);
+  return info == 0;
+}
+
+bool aci_lapack_q_complex(int64_t m, int64_t n, int64_t k, double *a, const double *tau,
+                          double *scratch) {
+  const fint fm = (fint)m, fn = (fint)n, fk = (fint)k, lwork = 32 * fn;
+  fint info;
+  q_complex(&fm, &fn, &fk, a, &fm, tau, scratch, &lwork, &info);
   return info == 0;
 }

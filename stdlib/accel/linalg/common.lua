@@ -95,7 +95,7 @@ function M.mH(x)
   return x:is_complex() and t:conj() or t
 end
 
-local EPS <const> = { f64 = 0x1p-52, f32 = 0x1p-23, bf16 = 0x1p-7, f16 = 0x1p-10 }
+local EPS <const> = { f64 = 0x1p-52, c128 = 0x1p-52, f32 = 0x1p-23, c64 = 0x1p-23, bf16 = 0x1p-7, f16 = 0x1p-10 }
 
 --- The distance from 1 to the next number of a dtype.
 ---@param dtype string

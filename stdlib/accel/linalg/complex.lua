@@ -2,7 +2,6 @@
 --- block [[a, -b], [b, a]], which keeps triangles. So solutions and factors come from the real ops, with their gradients of both orders, on each
 --- device that has them. Used by the other files of the folder.
 local accel = require "accel.core"
-local raise = require "accel.util.raise"
 
 local M = {}
 
@@ -71,20 +70,26 @@ function M.cholesky(A, upper)
   return unblocked(L), (info + 1):div(2, "floor"):to(info.dtype)
 end
 
---- Q and R with A = Q R and real positive elements on the diagonal of R. A must have full rank.
----@param A accel.Tensor (..., m, n)
----@param mode string "reduced", or "complete" of a matrix that is not taller than wide, or "r"
----@return accel.Tensor, accel.Tensor
-function M.qr(A, mode)
-  local m, n = A.shape[A.ndim - 1], A.shape[A.ndim]
-  if mode == "complete" and m > n then
-    raise('linalg.qr: mode "complete" of a tall complex matrix is not in accel; use "reduced"')
+--- X with A X = B for triangular A, either of them complex.
+---@param A accel.Tensor (..., n, n)
+---@param B accel.Tensor (..., n, k)
+---@param upper boolean
+---@param unitriangular boolean
+---@return accel.Tensor
+function M.solve_triangular(A, B, upper, unitriangular)
+  A, B = as_complex(A), as_complex(B)
+  if not unitriangular then
+    local d = A:diagonal(0, -2, -1):unsqueeze(-1)
+    A, B = A / d, B / d
   end
-  local q, r = accel.qr(blocks(A), mode == "r" and "reduced" or mode)
-  local signs = r:detach():diagonal(0, -2, -1):sign()
-  r = r * signs:unsqueeze(-1)
-  if mode == "r" then return accel.empty({ 0 }, { dtype = A.dtype, device = A.device }), unblocked(r) end
-  return unblocked(q * signs:unsqueeze(-2)), unblocked(r)
+  local shape, n = { table.unpack(B.shape) }, B.ndim
+  shape[n - 1] = 2 * shape[n - 1]
+  local rows = accel.stack({ B:real(), B:imag() }, -2):reshape(shape) -- (..., 2n, k), real and imaginary part in turn
+  local X = accel.solve_triangular(blocks(upper and A:triu(1) or A:tril(-1)), rows, upper, true, true)
+  shape, n = { table.unpack(X.shape) }, X.ndim
+  shape[n - 1], shape[n], shape[n + 1] = shape[n - 1] // 2, 2, shape[n]
+  X = X:reshape(shape)
+  return accel.complex(X:select(-2, 1), X:select(-2, 2))
 end
 
 -- d log det(A) = tr(A^-1 dA): its real part is that of the logarithm of the magnitude, its imaginary part the angle of the sign.

@@ -1,12 +1,16 @@
---- accel.linalg: factorisations. The kernels are the ops svd, qr, eigh, cholesky_ex and lu_factor_ex.
+--- accel.linalg: factorisations. The kernels are the ops svd, qr, eigh, cholesky_ex and lu_factor_ex, for complex matrices LAPACK's
+--- (decompositions.lua), which must be installed then.
 local accel = require "accel.core"
 local arguments = require "accel.util.arguments"
 local check = require "accel.util.check"
 local common = require "accel.linalg.common"
 local complex = require "accel.linalg.complex"
+local decompositions = require "accel.linalg.decompositions"
 local raise = require "accel.util.raise"
 
 local matrix, mH, mT = common.matrix, common.mH, common.mT
+
+local solve_triangular = decompositions.solve_triangular
 
 local M = {}
 
@@ -53,18 +57,13 @@ end
 ---@return accel.Tensor, accel.Tensor, accel.Tensor
 function M.lu(A, ...)
   local o = parse_lu(...)
-  local LU, _, _, order = accel.lu_factor_ex(matrix("linalg.lu", "A", A), o.pivot)
+  local LU, _, _, order = decompositions.lu(matrix("linalg.lu", "A", A), o.pivot)
   local L, U = M._triangles(LU)
   if not o.pivot then return accel.empty({ 0 }, { dtype = A.dtype, device = A.device }), L, U end
   return M._permutation(order, A), L, U
 end
 
---- L and U of both in one matrix.
-function M._triangles(LU)
-  local m, n = LU.shape[LU.ndim - 1], LU.shape[LU.ndim]
-  local k = math.min(m, n)
-  return LU:narrow(-1, 1, k):tril(-1) + common.eye(LU, m, k), LU:narrow(-2, 1, k):triu()
-end
+M._triangles = decompositions.triangles
 
 --- The matrix with ones at (order[i], i).
 function M._permutation(order, like)
@@ -79,7 +78,7 @@ end
 ---@return accel.Tensor, accel.Tensor
 function M.lu_factor(A, ...)
   local o = parse_lu(...)
-  local LU, pivots, info = accel.lu_factor_ex(matrix("linalg.lu_factor", "A", A), o.pivot)
+  local LU, pivots, info = decompositions.lu(matrix("linalg.lu_factor", "A", A), o.pivot)
   common.succeed("linalg.lu_factor", info, common.singular)
   return LU, pivots
 end
@@ -91,7 +90,7 @@ end
 ---@return accel.Tensor, accel.Tensor, accel.Tensor
 function M.lu_factor_ex(A, ...)
   local o = parse_lu_ex(...)
-  local LU, pivots, info = accel.lu_factor_ex(matrix("linalg.lu_factor_ex", "A", A), o.pivot)
+  local LU, pivots, info = decompositions.lu(matrix("linalg.lu_factor_ex", "A", A), o.pivot)
   if o.check_errors then common.succeed("linalg.lu_factor_ex", info, common.singular) end
   return LU, pivots, info
 end
@@ -110,13 +109,13 @@ function M.lu_solve(LU, pivots, B, ...)
   matrix(who, "LU", LU, true)
   common.tensor(who, "pivots", pivots)
   matrix(who, "B", B)
-  if not o.left then return mT(M.lu_solve(LU, pivots, mT(B), { adjoint = not o.adjoint })) end
+  if not o.left then return mH(M.lu_solve(LU, pivots, mH(B), { adjoint = not o.adjoint })) end
   local n = LU.shape[LU.ndim]
   local order = common.order(pivots, n)
   if not o.adjoint then
-    return LU:solve_triangular(LU:solve_triangular(common.rows(B, order), false, true, true), true)
+    return solve_triangular(LU, solve_triangular(LU, common.rows(B, order), false, true, true), true)
   end
-  local x = mT(LU):solve_triangular(mT(LU):solve_triangular(B, false), true, true, true)
+  local x = solve_triangular(mH(LU), solve_triangular(mH(LU), B, false), true, true, true)
   return common.rows(x, order:argsort(-1))
 end
 
@@ -128,8 +127,7 @@ end
 function M.qr(A, ...)
   local mode = parse_qr(...).mode
   matrix("linalg.qr", "A", A)
-  if A:is_complex() then return complex.qr(A, mode) end
-  return accel.qr(A, mode)
+  return decompositions.qr(A, mode)
 end
 
 --- The first n columns of H_1 H_2 ... H_k with H_i = I - tau_i v_i v_i^H: column i of A below its diagonal is v_i, with
@@ -165,30 +163,31 @@ function M._reflect(A, tau, x, forward)
   return x
 end
 
---- Eigenvalues, ascending, and eigenvectors in columns of a symmetric matrix. Only the lower triangle is read, with
---- UPLO = "U" the upper one. Signs of vectors are free. Gradients by vectors of equal eigenvalues are infinite. NaN gives NaN.
+--- Eigenvalues, ascending, and eigenvectors in columns of a symmetric or Hermitian matrix. Only the lower triangle is read, with
+--- UPLO = "U" the upper one. Signs of vectors are free, of complex ones phases: a loss that depends on them raises in backward.
+--- Gradients by vectors of equal eigenvalues are infinite. NaN gives NaN.
 --- example: local w = accel.linalg.eigh(accel.tensor { { 2.0, 1.0 }, { 1.0, 2.0 } }) return w --> { 1, 3 }
 ---@param A accel.Tensor (..., n, n)
 ---@param ... any UPLO = "L", or a table of it
 ---@return accel.Tensor, accel.Tensor
 function M.eigh(A, ...)
-  return accel.eigh(matrix("linalg.eigh", "A", A, true), parse_eigh(...).UPLO)
+  return decompositions.eigh(matrix("linalg.eigh", "A", A, true), parse_eigh(...).UPLO)
 end
 
---- The eigenvalues of a symmetric matrix, ascending.
+--- The eigenvalues of a symmetric or Hermitian matrix, ascending.
 --- example: accel.linalg.eigvalsh(accel.tensor { { 2.0, 1.0 }, { 1.0, 2.0 } }) --> { 1, 3 }
 ---@param A accel.Tensor (..., n, n)
 ---@param ... any UPLO = "L", or a table of it
 ---@return accel.Tensor
 function M.eigvalsh(A, ...)
-  return (accel.eigh(matrix("linalg.eigvalsh", "A", A, true), parse_eigh(...).UPLO))
+  return (decompositions.eigh(matrix("linalg.eigvalsh", "A", A, true), parse_eigh(...).UPLO))
 end
 
 --- The columns that complete orthonormal ones to a square matrix.
 local function complete(u)
   local m, k = u.shape[u.ndim - 1], u.shape[u.ndim]
   if m == k then return u end
-  local q = accel.qr(u:detach(), "complete")
+  local q = decompositions.qr(u:detach(), "complete")
   return accel.cat({ u, q:narrow(-1, k + 1, m - k) }, -1)
 end
 
@@ -200,9 +199,9 @@ end
 ---@return accel.Tensor, accel.Tensor, accel.Tensor
 function M.svd(A, ...)
   local o = parse_svd(...)
-  local u, s, vh = accel.svd(matrix("linalg.svd", "A", A))
+  local u, s, vh = decompositions.svd(matrix("linalg.svd", "A", A))
   common.finite("linalg.svd", s)
-  if o.full_matrices then u, vh = complete(u), mT(complete(mT(vh))) end
+  if o.full_matrices then u, vh = complete(u), mH(complete(mH(vh))) end
   return u, s, vh
 end
 
@@ -212,7 +211,7 @@ end
 ---@return accel.Tensor
 function M.svdvals(A, ...)
   check.surplus("linalg.svdvals", ...)
-  local _, s = accel.svd(matrix("linalg.svdvals", "A", A))
+  local _, s = decompositions.svd(matrix("linalg.svdvals", "A", A))
   common.finite("linalg.svdvals", s)
   return s
 end
@@ -227,7 +226,7 @@ function M.polar(A, ...)
     raise("linalg.polar: needs at least as many rows as columns, got %d and %d", A.shape[A.ndim - 1], A.shape[A.ndim])
   end
   local u, s, vh = M.svd(A, false)
-  return u:matmul(vh), (mT(vh) * s:unsqueeze(-2)):matmul(vh)
+  return u:matmul(vh), (mH(vh) * s:unsqueeze(-2)):matmul(vh)
 end
 
 --- The symmetric positive-definite X with X X = A, for symmetric positive-definite A, from its eigenvalues.
@@ -237,7 +236,7 @@ end
 function M.matrix_sqrth(A, ...)
   check.surplus("linalg.matrix_sqrth", ...)
   local w, v = M.eigh(A)
-  return (v * w:sqrt():unsqueeze(-2)):matmul(mT(v))
+  return (v * w:sqrt():unsqueeze(-2)):matmul(mH(v))
 end
 
 return M

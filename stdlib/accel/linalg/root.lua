@@ -4,6 +4,7 @@ local accel = require "accel.core"
 local arguments = require "accel.util.arguments"
 local check = require "accel.util.check"
 local common = require "accel.linalg.common"
+local decompositions = require "accel.linalg.decompositions"
 local factors = require "accel.linalg.factors"
 local functions = require "accel.linalg.functions"
 local raise = require "accel.util.raise"
@@ -48,7 +49,7 @@ function M.triangular_solve(b, A, ...)
   common.matrix("triangular_solve", "A", A, true)
   local upper, x = o.upper, A
   if o.transpose then upper, x = not upper, common.mT(A) end
-  return accel.solve_triangular(x, b, upper, true, o.unitriangular), A:clone()
+  return decompositions.solve_triangular(x, b, upper, true, o.unitriangular), A:clone()
 end
 
 function M.ormqr(x, tau, other, ...)
@@ -79,18 +80,18 @@ function M.svd_lowrank(A, ...)
   local q = check.positive("svd_lowrank", "q", o.q)
   if q > math.min(m, n) then raise("svd_lowrank: q must be at most %d, the smaller extent of A, got %d", math.min(m, n), q) end
   if m < n then
-    local U, S, V = M.svd_lowrank(common.mT(A), { q = q, niter = o.niter })
+    local U, S, V = M.svd_lowrank(common.mH(A), { q = q, niter = o.niter })
     return V, S, U
   end
   local shape = { table.unpack(A.shape) }
   shape[#shape - 1], shape[#shape] = n, q
-  local Q = accel.qr(A:matmul(accel.randn(shape, { dtype = A.dtype, device = A.device })))
+  local Q = decompositions.qr(A:matmul(accel.randn(shape, { dtype = A.dtype, device = A.device })), "reduced")
   for _ = 1, check.count("svd_lowrank", "niter", o.niter) do
-    Q = accel.qr(common.mT(A):matmul(Q))
-    Q = accel.qr(A:matmul(Q))
+    Q = decompositions.qr(common.mH(A):matmul(Q), "reduced")
+    Q = decompositions.qr(A:matmul(Q), "reduced")
   end
-  local U, S, Vh = accel.svd(common.mT(Q):matmul(A))
-  return Q:matmul(U), S, common.mT(Vh)
+  local U, S, Vh = decompositions.svd(common.mH(Q):matmul(A))
+  return Q:matmul(U), S, common.mH(Vh)
 end
 
 function M.pca_lowrank(A, ...)

@@ -4,10 +4,12 @@ local arguments = require "accel.util.arguments"
 local check = require "accel.util.check"
 local common = require "accel.linalg.common"
 local complex = require "accel.linalg.complex"
+local decompositions = require "accel.linalg.decompositions"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
-local matrix, mT = common.matrix, common.mT
+local matrix, mH, mT = common.matrix, common.mH, common.mT
+local solve_triangular = decompositions.solve_triangular
 
 local M = {}
 
@@ -82,7 +84,7 @@ end
 function M.solve_triangular(A, B, ...)
   local o = parse_triangular(...)
   if type(o.upper) ~= "boolean" then raise("linalg.solve_triangular: upper must be true or false, got %s", check.shown(o.upper)) end
-  return accel.solve_triangular(A, B, o.upper, o.left, o.unitriangular)
+  return solve_triangular(A, B, o.upper, o.left, o.unitriangular)
 end
 
 local function inverse(who, A)
@@ -125,8 +127,8 @@ function M.cholesky_solve(B, L, ...)
   local upper = parse_cholesky(...).upper
   matrix("cholesky_solve", "B", B)
   matrix("cholesky_solve", "L", L, true)
-  if upper then return accel.solve_triangular(L, accel.solve_triangular(mT(L), B, false), true) end
-  return accel.solve_triangular(mT(L), accel.solve_triangular(L, B, false), true)
+  if upper then return solve_triangular(L, solve_triangular(mH(L), B, false), true) end
+  return solve_triangular(mH(L), solve_triangular(L, B, false), true)
 end
 
 --- The inverse of A from its triangular factor. Also accel.cholesky_inverse.
@@ -140,8 +142,10 @@ function M.cholesky_inverse(L, ...)
   return M.cholesky_solve(common.eye(L, L.shape[L.ndim]):expand(L.shape), L, upper)
 end
 
+local function part_dtype(A) return A:is_complex() and A:real().dtype or A.dtype end
+
 -- A pseudo-inverse P of A that is known, with its gradient while the rank stays (Golub and Pereyra, 1973):
---   dA = -P^T G P^T + (I - A P) G^T P P^T + P^T P G^T (I - P A).
+--   dA = -P^H G P^H + (I - A P) G^H P P^H + P^H P G^H (I - P A).
 -- again(A) makes P anew where a second derivative is wanted.
 local Inverse = accel.Function {
   name = "linalg.pinv",
@@ -153,8 +157,8 @@ local Inverse = accel.Function {
   backward = function(ctx, G)
     local A = ctx:saved_tensors()
     local P = ctx.again(A)
-    local Pt, Gt = mT(P), mT(G)
-    local left = Gt:matmul(P):matmul(Pt) -- G^T P P^T
+    local Pt, Gt = mH(P), mH(G)
+    local left = Gt:matmul(P):matmul(Pt) -- G^H P P^H
     local right = Pt:matmul(P):matmul(Gt)
     return (left - A:matmul(P:matmul(left))) + (right - right:matmul(P):matmul(A)) - Pt:matmul(G):matmul(Pt)
   end,
@@ -166,22 +170,22 @@ local function inverse_of(who, A, o, again)
     local batch = table.move(A.shape, 1, A.ndim - 2, 1, {})
     rank = accel.zeros(batch, { dtype = "i64", device = A.device })
     batch[#batch + 1] = math.min(A.shape[A.ndim - 1], A.shape[A.ndim])
-    return mT(A):clone(), accel.empty(batch, { dtype = A.dtype, device = A.device }), rank
+    return mH(A):clone(), accel.empty(batch, { dtype = part_dtype(A), device = A.device }), rank
   end
   do
     local _ <close> = accel.no_grad()
     local x = A:detach()
     if o.hermitian then
-      local w, v = accel.eigh(x)
+      local w, v = decompositions.eigh(x, "L")
       values = w:abs()
       local keep = values:gt(common.bounds(x, values:amax { dim = -1, keepdim = true }, o.atol, o.rtol))
-      P = (v * accel.where(keep, 1 / w, 0.0):unsqueeze(-2)):matmul(mT(v))
+      P = (v * accel.where(keep, 1 / w, 0.0):unsqueeze(-2)):matmul(mH(v))
       rank = keep:sum { dim = -1 }
     else
-      local u, s, vh = accel.svd(x)
+      local u, s, vh = decompositions.svd(x)
       values = s
       local keep = s:gt(common.bounds(x, s:narrow(-1, 1, 1), o.atol, o.rtol))
-      P = (mT(vh) * accel.where(keep, 1 / s, 0.0):unsqueeze(-2)):matmul(mT(u))
+      P = (mH(vh) * accel.where(keep, 1 / s, 0.0):unsqueeze(-2)):matmul(mH(u))
       rank = keep:sum { dim = -1 }
     end
     common.finite(who, values)
@@ -221,7 +225,7 @@ function M.matrix_rank(A, ...)
     return accel.zeros(table.move(A.shape, 1, A.ndim - 2, 1, {}), { dtype = "i64", device = A.device })
   end
   local values
-  if o.hermitian then values = accel.eigh(A:detach()):abs() else values = select(2, accel.svd(A:detach())) end
+  if o.hermitian then values = decompositions.eigh(A:detach(), "L"):abs() else values = select(2, decompositions.svd(A:detach())) end
   common.finite("linalg.matrix_rank", values)
   local bounds = common.bounds(A, values:amax { dim = -1, keepdim = true }, of_batch(atol), of_batch(rtol))
   return values:gt(bounds):sum { dim = -1 }
@@ -250,12 +254,13 @@ function M.lstsq(A, B, ...)
   if B.ndim < 2 or B.shape[B.ndim - 1] ~= m then
     raise("%s: A of shape %s does not fit B of shape %s", who, tensors.shape_string(A), tensors.shape_string(B))
   end
-  local none = accel.empty({ 0 }, { dtype = A.dtype, device = A.device })
+  local none = accel.empty({ 0 }, { dtype = part_dtype(A), device = A.device })
   local keep = { rtol = driver ~= "gels" and of_batch(o.rcond) or nil }
   local P, values, rank = inverse_of(who, A, keep, function(x) return M.pinv(x, keep) end)
   local X = P:matmul(B)
-  local residuals = X:reshape(-1):narrow(1, 1, 0)
-  if m > n and driver ~= "gelsy" and rank:eq(n):all():item() then residuals = (A:matmul(X) - B):square():sum { dim = -2 } end
+  local residuals = X:reshape(-1):narrow(1, 1, 0) -- empty, with a gradient
+  if X:is_complex() then residuals = residuals:real() end
+  if m > n and driver ~= "gelsy" and rank:eq(n):all():item() then residuals = (A:matmul(X) - B):abs():square():sum { dim = -2 } end
   if vector then
     X = X:squeeze(-1)
     if residuals.ndim > 1 then residuals = residuals:squeeze(-1) end

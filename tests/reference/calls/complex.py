@@ -1,3 +1,5 @@
+import random as _random
+
 # Complex tensors: c128 inputs take part in gradients, which must be PyTorch's (the conjugate Wirtinger derivative).
 def c(*values, shape=None, dtype="c128"):
     return lit([complex(a, b) for a, b in values], dtype=dtype)
@@ -167,3 +169,67 @@ for left in (True, False):
 case("torch gradient", "torch.gradient(x)[0]", "accel.gradient(x)[1]", x=z)
 case("linalg cholesky", "(lambda L: (L @ L.mH, L.abs()))(linalg.cholesky(x @ x.mH + torch.eye(2)))",
      "(function(L) return L:matmul(L:transpose(-1, -2):conj()), L:abs() end)(linalg.cholesky(x:matmul(x:transpose(-1, -2):conj()) + accel.eye(2, { dtype = 'f64' })))", x=m)
+
+# linear algebra of complex matrices: phases of vectors are free, so that magnitudes and products are compared
+def cd(*shape):
+    draw = _random.Random(sum(shape) * 7 + len(shape))
+    return spec("lit", shape, "c128", values=[round(draw.gauss(0, 1), 2) for _ in range(2 * math.prod(shape))])
+
+
+def parts(call, lua, python_of, lua_of, names):
+    return f"(lambda r: ({python_of}))({call})", f"(function({names}) return {lua_of} end)({lua})"
+
+
+HERM, HERML = "x + x.mH", "x + x:transpose(-1, -2):conj()"
+for shape in ((3, 3), (4, 2), (2, 4), (2, 3, 2), (20, 18)):
+    p, l = parts("linalg.svd(x, full_matrices=False)", "linalg.svd(x, false)", "r[1], r[0].abs(), r[2].abs(), r[0] @ r[2]",
+                 "s, u:abs(), v:abs(), u:matmul(v)", "u, s, v")
+    if shape != (20, 18):
+        case("linalg svd", p, l, tol=1e-10, x=cd(*shape))
+        case("linalg qr", "linalg.qr(x)", x=cd(*shape))
+        case("linalg lu", "linalg.lu(x)", x=cd(*shape))
+        case("linalg lu_factor", "linalg.lu_factor(x)", x=cd(*shape))
+        case("linalg pinv", "linalg.pinv(x)", tol=1e-10, x=cd(*shape))
+    case("linalg svdvals", "linalg.svdvals(x)", tol=1e-11, grad=shape != (20, 18), x=cd(*shape))
+case("linalg qr", "linalg.qr(x, mode='complete')", "linalg.qr(x, { mode = 'complete' })", grad=False, x=cd(4, 2))
+case("linalg qr", "linalg.qr(x, mode='complete')", "linalg.qr(x, { mode = 'complete' })", x=cd(2, 4))
+case("linalg qr", "linalg.qr(x, mode='r')[1]", "select(2, linalg.qr(x, 'r'))", grad=False, x=cd(4, 2))
+p, l = parts("linalg.svd(x)", "linalg.svd(x)", "r[0] @ r[0].mH, r[1], r[2] @ r[2].mH",
+             "u:matmul(u:transpose(-1, -2):conj()), s, v:matmul(v:transpose(-1, -2):conj())", "u, s, v")
+case("linalg svd", p, l, grad=False, x=cd(4, 2))
+for uplo in "LU":
+    p, l = parts(f"linalg.eigh({HERM}, '{uplo}')", f"linalg.eigh({HERML}, '{uplo}')", "r[0], r[1].abs() ** 2", "w, v:abs() ^ 2", "w, v")
+    case("linalg eigh", p, l, tol=1e-11, x=cd(3, 3))
+    case("linalg eigh", p, l, tol=1e-11, x=cd(2, 2, 2))
+    case("linalg eigvalsh", f"linalg.eigvalsh(x, UPLO='{uplo}')", f"linalg.eigvalsh(x, {{ UPLO = '{uplo}' }})", grad=False, x=cd(4, 4))
+case("linalg matrix_sqrth", "linalg.matrix_sqrth(x @ x.mH + torch.eye(3))",
+     "linalg.matrix_sqrth(x:matmul(x:transpose(-1, -2):conj()) + accel.eye(3, { dtype = 'f64' }))", tol=1e-11, x=cd(3, 3)) if hasattr(torch.linalg, "matrix_sqrth") \
+    else None
+for o in ("", ", hermitian=True"):
+    case("linalg pinv", f"linalg.pinv({HERM}{o})", f"linalg.pinv({HERML}{', { hermitian = true }' if o else ''})", tol=1e-10, x=cd(3, 3))
+    case("linalg matrix_rank", f"linalg.matrix_rank({HERM}{o})", f"linalg.matrix_rank({HERML}{', { hermitian = true }' if o else ''})", grad=False, x=cd(3, 3))
+case("linalg matrix_rank", "linalg.matrix_rank(x @ y)", "linalg.matrix_rank(x:matmul(y))", grad=False, x=cd(4, 2), y=cd(2, 4))
+for a, b_ in (((4, 2), (4, 3)), ((2, 4), (2,)), ((3, 3), (3, 2))):
+    case("linalg lstsq", "linalg.lstsq(x, y)[0]", "(linalg.lstsq(x, y))", tol=1e-10, x=cd(*a), y=cd(*b_))
+case("linalg lstsq", "linalg.lstsq(x, y, driver='gelsd')[1:]", "select(2, linalg.lstsq(x, y, { driver = 'gelsd' }))", grad=False, tol=1e-11, x=cd(4, 2), y=cd(4, 3))
+for ord in ("'nuc'", "2", "-2"):
+    case("linalg matrix_norm", f"linalg.matrix_norm(x, {ord})", tol=1e-11, x=cd(3, 2))
+case("linalg cond", "linalg.cond(x)", tol=1e-10, x=cd(3, 3))
+case("linalg cond", "linalg.cond(x, 'nuc')", tol=1e-10, x=cd(3, 3))
+for up in (True, False):
+    for left in (True, False):
+        for unit in (True, False):
+            o = f"upper={up}, left={left}, unitriangular={unit}"
+            lo = f"{{ upper = {up}, left = {left}, unitriangular = {unit} }}".replace("True", "true").replace("False", "false")
+            case("linalg solve_triangular", f"linalg.solve_triangular(x.tri{'ul'[not up]}(), y, {o})", f"linalg.solve_triangular(x:tri{'ul'[not up]}(), y, {lo})",
+                 tol=1e-11, x=cd(3, 3), y=cd(3, 2) if left else cd(2, 3))
+    case("torch,Tensor cholesky_solve", f"y.cholesky_solve(x.tri{'ul'[not up]}(), upper={up})", f"y:cholesky_solve(x:tri{'ul'[not up]}(), {{ upper = {str(up).lower()} }})",
+         tol=1e-11, grad=False, x=cd(3, 3), y=cd(3, 2))
+for left in (True, False):
+    for adjoint in (False, True):
+        o = f"{{ left = {str(left).lower()}, adjoint = {str(adjoint).lower()} }}"
+        case("linalg lu_solve", f"linalg.lu_solve(*linalg.lu_factor(x), y, left={left}, adjoint={adjoint})",
+             f"(function(LU, p) return linalg.lu_solve(LU, p, y, {o}) end)(linalg.lu_factor(x))", tol=1e-11, x=cd(2, 3, 3), y=cd(*((2, 3, 2) if left else (2, 2, 3))))
+fails("linalg svd", "linalg.svd(x)", x=lit([[complex(1, float("nan")), 1], [0, 1]], dtype="c128"))
+fails("linalg eigh", "torch.autograd.grad(linalg.eigh(x + x.mH)[1].real.sum(), x)",
+      "accel.grad({ (select(2, linalg.eigh(x + x:transpose(-1, -2):conj()))):real():sum() }, { x })", x=cd(3, 3))
