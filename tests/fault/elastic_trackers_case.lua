@@ -25,8 +25,8 @@ for _, name in ipairs { "all_reduce", "barrier", "broadcast", "all_gather_into_t
 end
 
 accel.manual_seed(3)
-local names = { "jsonl", "csv" }
-if require "accel.track.core".sqlite() then names[3] = "store" end
+local names = { "jsonl", "csv", "tensorboard" }
+if require "accel.track.core".sqlite() then names[4] = "store" end
 local accelerator = accel.Accelerator {
   micro_batches = M, kwargs_handlers = { accel.DistributedDataParallelKwargs { deterministic = "world" } }, log_with = names, project_dir = folder,
 }

@@ -11,6 +11,25 @@ local random = accel.util.Random(sample.seed)
 local has_store = require "accel.track.core".sqlite()
 print(("ACCEL_TEST_SEED=%d"):format(sample.seed))
 
+--- How often the event files of a run hold a step of a tag, by folder, tag and step.
+local function events()
+  local counts = {}
+  for path, dir in accel.pairs(require "accel.track.stored_events".files(tmp .. "/run")) do
+    local set = accel.data.TFRecord(path, { raw = true })
+    for record in set:iterate(0, 0) do
+      -- Event: wall time, step (absent: 0), summary; in it one value, which begins with its tag
+      local step, rest = 0, record:sub(10)
+      if rest:byte() == 16 then step, rest = rest:byte(2), rest:sub(3) end
+      local tag = rest:match "^%*.-\n.-\n(.[%w/_]+)"
+      if tag and not tag:find "hparams" then
+        local key = ("%s %s %d"):format(dir:sub(#tmp + 1), tag:sub(2), step)
+        counts[key] = (counts[key] or 0) + 1
+      end
+    end
+  end
+  return counts
+end
+
 --- The rows of a run, as text without times and, for jsonl and csv, in their order.
 local function rows()
   local out = {}
@@ -22,6 +41,7 @@ local function rows()
     out[#out + 1] = "jsonl " .. table.concat(keys, " ")
   end
   for line in io.lines(tmp .. "/run/metrics.csv") do out[#out + 1] = "csv " .. line:gsub("^([^,]*),%d+,", "%1,") end
+  for path, n in accel.pairs(events()) do out[#out + 1] = ("events %s %d"):format(path, n) end
   if has_store then
     local store = accel.track.Store(tmp)
     local runs = store:runs()

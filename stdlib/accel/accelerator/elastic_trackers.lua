@@ -33,7 +33,7 @@ local function init_trackers(self, method, accelerator, ...)
   for _, entry in ipairs(accelerator.log_with) do
     if not can_continue(entry) then
       accelerator:_warn(("init_trackers: no other rank can continue the run of tracker '%s', so this elastic job ends if its main process is lost;"
-        .. " the trackers store, jsonl and csv can be continued"):format(entry.name))
+        .. " the trackers tensorboard, store, jsonl and csv can be continued"):format(entry.name))
     end
   end
   kept.places = self.transaction:repeat_call(function()
@@ -109,7 +109,8 @@ function M.take_over(elastic)
   local running = {}
   for i, entry in ipairs(accelerator.log_with) do
     if not can_continue(entry) then
-      raise("Accelerator: the main process was lost, and no other rank can continue the run of tracker '%s'; use store, jsonl or csv", entry.name)
+      raise("Accelerator: the main process was lost, and no other rank can continue the run of tracker '%s'; use tensorboard, store, jsonl or csv",
+        entry.name)
     end
     running[i] = accelerator:_made_tracker(i)
     if entry.main_process_only then

@@ -2,6 +2,7 @@
 local accel = require "accel"
 local SummaryWriter = require "accel.track.summary_writer"
 local options = require "accel.util.options"
+local stored_events = require "accel.track.stored_events"
 local summary = require "accel.track.summary"
 local written = require "accel.track.written"
 
@@ -23,7 +24,57 @@ function TensorBoardTracker:init(run_name, logging_dir, opts, ...)
 end
 
 --- Opens the file of the run. init_trackers calls it.
-function TensorBoardTracker:start() self.writer = SummaryWriter(self.folder, self.opts) end
+function TensorBoardTracker:start()
+  self.before = stored_events.files(self.folder)
+  self.writer = SummaryWriter(self.folder, self.opts)
+end
+
+--- What a rank needs to continue the run (accel.accelerator.elastic_trackers): the files that are older than it.
+---@return table
+function TensorBoardTracker:place()
+  self:needs_run "place"
+  return self.before
+end
+
+--- Continues the run of a lost main process, in a file of its own. Rows without a step cannot be compared, so they are written again.
+---@param place table
+---@param kept table
+---@return integer lost rows: it cannot tell
+function TensorBoardTracker:continue_run(place, kept)
+  local stored = stored_events.steps(self.folder, place)
+  self:start()
+  for i = kept.first, kept.count do
+    self.stored = stored
+    self:log(kept.rows[i].values, kept.rows[i].step)
+  end
+  self.stored = stored
+  return 0
+end
+
+--- Without the values that the lost main process had stored at this step. The first row that it had not stored ends the comparison.
+function TensorBoardTracker:_unstored(values, step)
+  local found, left = false, {}
+  local function is_stored(folder, tag)
+    local last = step and self.stored[folder .. "\n" .. tag]
+    found = found or last ~= nil and last >= step
+    return last ~= nil and last >= step
+  end
+  for key, value in next, values do
+    local tag = tostring(key)
+    if type(value) == "table" and getmetatable(value) == nil then
+      local rest = {}
+      for name, x in next, value do
+        local folder = ("%s/%s_%s"):format(self.folder, tag:gsub("/", "_"), (tostring(name):gsub("/", "_")))
+        if not is_stored(folder, tag) then rest[name] = x end
+      end
+      left[key] = next(rest) ~= nil and rest or nil
+    elseif not is_stored(self.folder, type(value) == "string" and tag .. "/text_summary" or tag) then
+      left[key] = value
+    end
+  end
+  if not found then self.stored = nil end
+  return left
+end
 
 --- The tracker's SummaryWriter.
 function TensorBoardTracker:tracker() return self.writer end
@@ -54,6 +105,7 @@ function TensorBoardTracker:log(values, step, opts, ...)
   local writer, o = self.writer, nil
   step, o = written.placed("tracker 'tensorboard': log", step, opts, { walltime = options.none }, ...)
   local time = o.walltime
+  if self.stored then values = self:_unstored(values, step) end
   for key, value in accel.pairs(values) do
     local x = written.number(value)
     if x then writer:add_scalar(tostring(key), x, step, time)
