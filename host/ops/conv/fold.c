@@ -67,4 +67,4 @@ AC_OP(
     .sig =
         "fold(x: tensor, output_size: ints, kernel_size: ints, dilation: ints = [1], padding: ints = [0], "
         "stride: ints = [1]) -> tensor",
-    .shape = shape, .cpu = cpu, .grad = grad);
+    .shape = shape, .cpu = cpu, .grad = grad, .on_complex = aci_complex_parts);

@@ -36,4 +36,4 @@ AC_OP(
         "unfold(x: tensor, kernel_size: ints, dilation: ints = [1], padding: ints = [0], stride: ints = "
         "[1]) -> "
         "tensor",
-    .shape = shape, .cpu = cpu, .grad = grad);
+    .shape = shape, .cpu = cpu, .grad = grad, .on_complex = aci_complex_parts);

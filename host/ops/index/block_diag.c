@@ -34,4 +34,5 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(block_diag, .sig = "block_diag(tensors: tensors) -> tensor", .composed = composed);
+AC_OP(block_diag, .sig = "block_diag(tensors: tensors) -> tensor", .composed = composed,
+      .on_complex = aci_complex_parts);

@@ -25,4 +25,5 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(cartesian_prod, .sig = "cartesian_prod(tensors: tensors) -> tensor", .composed = composed);
+AC_OP(cartesian_prod, .sig = "cartesian_prod(tensors: tensors) -> tensor", .composed = composed,
+      .on_complex = aci_complex_parts);

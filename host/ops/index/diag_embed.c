@@ -46,4 +46,4 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
 
 AC_OP(diag_embed,
       .sig = "diag_embed(x: tensor, offset: int = 0, dim1: dim = -2, dim2: dim = -1) -> tensor",
-      .composed = composed);
+      .composed = composed, .on_complex = aci_complex_parts);

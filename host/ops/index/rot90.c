@@ -23,4 +23,4 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
 }
 
 AC_OP(rot90, .sig = "rot90(x: tensor, k: int = 1, dims: dims = [0, 1]) -> tensor",
-      .composed = composed);
+      .composed = composed, .on_complex = aci_complex_parts);

@@ -45,4 +45,4 @@ AC_OP(nan_to_num,
       .sig = "nan_to_num(x: tensor, nan: float = 0, posinf: float?, neginf: float?) -> tensor",
       .shape = aci_map_shape, .cpu = cpu, .any_device = true, .elementwise = true,
       .data = &nan_to_num_map, .grad = grad, .save = AC_SAVE_IN(0), .inplace = true,
-      .flops_per_element = 3);
+      .flops_per_element = 3, .on_complex = aci_complex_parts);

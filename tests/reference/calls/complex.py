@@ -233,3 +233,7 @@ for left in (True, False):
 fails("linalg svd", "linalg.svd(x)", x=lit([[complex(1, float("nan")), 1], [0, 1]], dtype="c128"))
 fails("linalg eigh", "torch.autograd.grad(linalg.eigh(x + x.mH)[1].real.sum(), x)",
       "accel.grad({ (select(2, linalg.eigh(x + x:transpose(-1, -2):conj()))):real():sum() }, { x })", x=cd(3, 3))
+for names, py, lua in (("torch,Tensor rot90", "x.rot90()", None), ("torch block_diag", "torch.block_diag(x, x)", "accel.block_diag { x, x }"),
+                       ("torch,Tensor diag_embed", "x.diag_embed()", None), ("torch cartesian_prod", "torch.cartesian_prod(x[0], x[1])", "accel.cartesian_prod { x[1], x[2] }"),
+                       ("torch,Tensor nan_to_num", "x.nan_to_num()", None), ("F unfold", "F.unfold(x[None, None], 2)", "F.unfold(x:unsqueeze(1):unsqueeze(1), { 2, 2 })")):
+    case(names, py, lua, x=cd(3, 3))
