@@ -65,6 +65,33 @@ assert(suite.name == "dispatch" and #suite.rows == 5 and suite.rounds == 1)
 assert(suite.rows[1].unit == "ns" and #suite.rows[1].ours.values == 1)
 assert(suite.raw[1].side == "accel" and suite.raw[1].figures.add[1] == suite.rows[1].ours.median)
 
+-- The smallest curve: rows with the limit, the picture, and points that the file of --save has are not measured again.
+do
+  local words = QUICK:gsub("dispatch", "scale_layers") .. (" --plots %s --save %s"):format(quote(tmp .. "/curves"), quote(tmp .. "/kept.json"))
+  local function figures(text) return text:match "\nlayers 6 +([%d.]+) ms", text:match "\nlayers 12 +([%d.]+) ms" end
+  status, out, err = try(words)
+  assert(status == 0 and err == "", ("%s\n%s\n%s"):format(status, out, err))
+  local first, second = figures(out)
+  assert(first and second, out)
+  if out:find "curves: " then
+    local picture = assert(accel.vision.io.read_image(tmp .. "/curves/scale_layers.png"))
+    assert(picture.shape[1] == 3 and picture.shape[2] == 560 and picture.shape[3] == 900)
+    local blue = picture[1]:eq(31):logical_and(picture[2]:eq(119)):sum():item() -- accel's curve, from one side to the other
+    assert(blue > 700 and picture[1]:eq(255):sum():item() > 400000, blue)
+  else
+    assert(out:find "left out: curves", out)
+  end
+  local kept = assert(accel.json.decode(read "kept.json"))
+  local row = kept.rows["scale_layers: layers 6"]
+  assert(row and row.quick and #row.values == 1)
+  if row.commit ~= "unknown" then
+    row.values[1] = 12345
+    assert(accel.write_file(tmp .. "/kept.json", accel.json.encode(kept)))
+    status, out, err = try(words)
+    assert(status == 0 and out:find "\nlayers 6 +12345 ms", ("%s\n%s\n%s"):format(status, out, err))
+  end
+end
+
 -- Without a GPU its benches are left out, and say why.
 if accel.features().devices.cuda.count == 0 then
   status, out, err = try(QUICK:gsub("dispatch", "cuda_adamw"))

@@ -32,7 +32,7 @@ local live = terminal.interactive(2)
 --- One line of progress, where stderr is a terminal.
 local function progress(text)
   if not live then return end
-  io.stderr:write("\r\27[K", text and text:sub(1, 79) or "")
+  io.stderr:write("\r\27[K", text and ((h.bar or "") .. text):sub(1, 79) or "")
   io.stderr:flush()
 end
 h.progress = progress

@@ -54,7 +54,7 @@ function M.read(path)
 end
 
 --- The commit of the tree that holds these files, with + where it has changes; "unknown" outside of git.
-local function commit(here)
+function M.commit(here)
   local git = "git -C " .. children.quote(here) .. " "
   local id = children.capture(git .. "rev-parse --short=12 HEAD 2>/dev/null")
   id = id and id:match "%x+"
@@ -76,7 +76,7 @@ end
 ---@param here string
 ---@return table<string, table> rows
 function M.rows(suites, options, here)
-  local rows, id, date = {}, commit(here), os.date "!%Y-%m-%dT%H:%M:%SZ"
+  local rows, id, date = {}, M.commit(here), os.date "!%Y-%m-%dT%H:%M:%SZ"
   for _, suite in ipairs(suites) do
     local yard = {}
     for _, raw in ipairs(suite.raw) do

@@ -18,7 +18,7 @@ local h = require "harness"
 -- its benches into: suites.NAME = {about =, run =, group = nil or a name for several}.
 local FILES = { "process", "dispatch", "compile", "mlp", "bandwidth", "adamw", "gemm", "attention", "cross_entropy", "quant", "gpt",
   "resnet18", "conv", "layers", "loader", "checkpoint", "resume", "offload", "tokenizers", "track", "generate", "accelerator", "profiler",
-  "attach", "ddp", "shard", "parallel", "comm", "cuda" }
+  "attach", "ddp", "shard", "parallel", "comm", "scale", "cuda" }
 
 local declared = {
   name = "accel-run bench", usage = "[options] [NAME...]",
@@ -30,6 +30,7 @@ local declared = {
   { "save", "string", nil, "FILE", "keep the figures there; in a folder by machine" },
   { "against", "string", nil, "FILE", "compare with figures of --save, or by turns with another accel-run;"
     .. " the status is 1 if a row is slower" },
+  { "plots", "string", nil, "FOLDER", "write the curves of scale there, as PNG" },
   { "list", "flag", false, nil, "tell what there is" },
   { "no_idle_gate", "flag", false, nil, "measure also beside other work" },
   { "quick", "flag", false, nil, "tiny sizes, to see that it works" },
@@ -203,6 +204,15 @@ if not ok and not h.stopped then error(e, 0) end
 if h.stopped then
   print(("\nstopped: %d of %d benches measured"):format(finished, #names))
   pcall(write_json, false)
+  local whole = {}
+  for _, suite in ipairs(report.suites) do
+    if benches[suite.name].resumable then whole[#whole + 1] = suite end
+  end
+  if o.save and #whole > 0 then
+    local saved, why = history.save(o.save, facts, history.rows(whole, o, here))
+    if not saved then cli.fail(declared, "--save: " .. why) end
+    print "points of scale are kept: the same command continues"
+  end
   os.exit(128 + h.stopped.signal, true)
 end
 write_json(failed == 0)

@@ -29,7 +29,7 @@ return function(h, suites)
     end
   end }
 
-  suites.memory = { about = "most memory: an MLP step, a GPT-2 124M bf16 step, and that with memory = \"low\"", run = function()
+  suites.memory = { about = "peak memory: MLP step, GPT-2 124M bf16 step, memory low", run = function()
     local first = h.alternate(h.both("first_step.lua", "first_step", "--memory", { "tuned" }), 1)
     h.row { what = "first MLP step", unit = "MB", ours = first.accel.peak_mb, peers = h.peers(first, "peak_mb") }
     local model = (h.quick and "--layers 2 --width 64 --heads 2 --vocab 500"
@@ -45,7 +45,7 @@ return function(h, suites)
     end
     for _, dtype in ipairs { "f32", "bf16" } do
       local two = h.alternate({ side("accel", "low", dtype), side("normal", "normal", dtype) })
-      local label = dtype == "f32" and 'memory = "low", GPT-2 124M B4 T256 bf16' or "  the same, parameters of bf16"
+      local label = dtype == "f32" and "memory low, 124M B4 T256 bf16" or "  the same, parameters of bf16"
       local differs = h.losses(two, 0.02)
       h.row { what = label, unit = "MB", ours = two.accel.peak_mb, peers = { normal = two.normal.peak_mb }, differs = differs,
         goal = { ratio = dtype == "f32" and 1.9 or 1 / 0.5 } }
