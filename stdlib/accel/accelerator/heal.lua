@@ -81,7 +81,8 @@ local function collect(accelerator, elastic)
   return {
     record = ckpt_content.record(accelerator, {}), data = content.data, random = random, tensors = list,
     step = transaction.step, done = transaction.done, last_update = transaction.last_update, micro_batches = accelerator.micro_batches,
-    loader = place_of(accelerator._prepared.dataloaders, elastic.loader), iteration = project.iteration, tracked = tracked, next = accelerator._checkpointing.next,
+    loader = place_of(accelerator._prepared.dataloaders, elastic.loader), iteration = project.iteration, tracked = tracked,
+    next = accelerator._checkpointing.next,
   }, tensors
 end
 
