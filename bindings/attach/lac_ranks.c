@@ -19,6 +19,7 @@
  *                 stepped (seconds ago), step_seconds, loss, tokens_per_s, late (for so many
  *                 seconds), usual (time of a step)}, the abort reason or nil
  *     p:resume()                      the step on which ranks agreed to stop is past
+ *     p:scale(n), p:leave(rank)       ask the launcher of an elastic job. nil, message
  *     p:renew()                       clears the abort reason, between reset and resume
  *   console.digest(t)                 of a tensor's bytes, which lie in order */
 #include <errno.h>
@@ -213,6 +214,26 @@ static int pages_renew(lua_State *L) {
   return 0;
 }
 
+static int pages_scale(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_err e;
+  const int64_t n = lac_check_int(L, S, 2, "n");
+  if (aci_ask_ranks(head_of(L, S), n > 0 && n < 1 << 16 ? (int)n : -1, &e) != AC_OK)
+    return lac_fail(L, &e);
+  lua_pushboolean(L, 1);
+  return 1;
+}
+
+static int pages_leave(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_err e;
+  const int64_t r = lac_check_int(L, S, 2, "rank");
+  if (aci_ask_leave(head_of(L, S), r >= 0 && r < 1 << 16 ? (int)r : -1, &e) != AC_OK)
+    return lac_fail(L, &e);
+  lua_pushboolean(L, 1);
+  return 1;
+}
+
 static int pages_close(lua_State *L) {
   aci_segment_map *m = luaL_checkudata(L, 1, PAGES);
   if (m->head != NULL) aci_segment_close(m);
@@ -241,6 +262,8 @@ LAC_OPEN("accel.console", ranks) {
   static const luaL_Reg methods[] = {{"read", pages_read},
                                      {"resume", pages_resume},
                                      {"renew", pages_renew},
+                                     {"scale", pages_scale},
+                                     {"leave", pages_leave},
                                      {"close", pages_close},
                                      {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", pages_close}, {"__close", pages_close}, {NULL, NULL}};

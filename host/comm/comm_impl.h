@@ -281,6 +281,9 @@ ac_status aci_generation_adopt(ac_world *w, const uint8_t *before, ac_membership
 void aci_observe(ac_world *w);
 /* The backend of an observer: no other rank is in its world. */
 extern const aci_backend aci_observer_backend;
+/* Requests to the launcher. seat: number at the start of the rank that leaves. */
+ac_status aci_ask_ranks(aci_head *h, int n, ac_err *e);
+ac_status aci_ask_leave(aci_head *h, int seat, ac_err *e);
 /* It observes, or it does not have the state of the job yet: its failure is its own. */
 static inline bool aci_is_guest(const ac_world *w) {
   return w->page != NULL &&

@@ -29,7 +29,9 @@ int ac_world_start_size(const ac_world *w) {
 }
 
 /* The launcher looks at the pages when a child is said to have changed. */
-static void wake_launcher(void) { kill(getppid(), SIGCHLD); }
+static void wake_launcher(const aci_head *h) {
+  if (h->members.launcher > 0) kill(h->members.launcher, SIGCHLD);
+}
 
 /* ---- observing ---- */
 
@@ -108,7 +110,7 @@ ac_status ac_world_join(ac_world *w, ac_membership *out, ac_err *e) {
   if (!w->observes) return AC_FAIL(e, STATE, "join: this rank is a member already");
   aci_queue_drain(w->queue);
   atomic_store(&w->page->joins, ACI_JOIN_READY);
-  wake_launcher();
+  wake_launcher(w->segment.head);
   while (atomic_load_explicit(&w->page->joins, memory_order_acquire) == ACI_JOIN_READY) {
     if (ac_world_aborted(w, e)) return w->abort_reason.code;
     const int64_t at = w->interrupt != NULL ? __atomic_load_n(w->interrupt, __ATOMIC_RELAXED) : 0;
@@ -133,7 +135,7 @@ void ac_world_healed(ac_world *w, uint64_t bytes, double seconds) {
   w->page->heal_bytes = bytes;
   w->page->heal_seconds = seconds;
   atomic_store(&w->page->joins, ACI_JOIN_NONE);
-  wake_launcher();
+  wake_launcher(w->segment.head);
 }
 
 /* ---- planned changes ---- */
@@ -147,7 +149,7 @@ ac_status ac_world_meet_change(ac_world *w, ac_membership *out, ac_err *e) {
   _Atomic uint32_t *round = &w->segment.head->abort_reason.round;
   aci_queue_drain(w->queue);
   atomic_store(&w->page->at_boundary, 1);
-  wake_launcher();
+  wake_launcher(w->segment.head);
   ac_status st = AC_OK;
   while (atomic_load_explicit(round, memory_order_acquire) == w->round && st == AC_OK) {
     if (ac_world_aborted(w, e)) st = w->abort_reason.code;
@@ -161,25 +163,40 @@ ac_status ac_world_meet_change(ac_world *w, ac_membership *out, ac_err *e) {
   return st == AC_OK ? ac_world_recover(w, out, e) : st;
 }
 
-static ac_status ask(const ac_world *w, _Atomic uint32_t *word, int value, ac_err *e) {
-  if (w->generation == 0)
+static ac_status ask(aci_head *h, _Atomic uint32_t *word, int value, ac_err *e) {
+  if (h->members.elastic == 0 || h->members.launcher == 0)
     return AC_FAIL(e, STATE,
-                   "this job is not elastic; start it by accel-run --num-machines 1:1 "
-                   "--nproc-per-node N");
+                   "this job cannot change its ranks on request; start it by accel-run "
+                   "--num-machines 1:1 --nproc-per-node N, with the backend shm");
   atomic_store(word, (uint32_t)value);
-  wake_launcher();
+  wake_launcher(h);
   return AC_OK;
 }
 
+ac_status aci_ask_ranks(aci_head *h, int n, ac_err *e) {
+  if (n < 1 || n > (int)h->n_ranks)
+    return AC_FAIL(e, INVALID, "expected 1 to %u ranks, with which the job started, got %d",
+                   h->n_ranks, n);
+  return ask(h, &h->members.want_ranks, n, e);
+}
+
+ac_status aci_ask_leave(aci_head *h, int seat, ac_err *e) {
+  int running = 0;
+  for (int i = 0; i < (int)h->n_ranks; i++)
+    running += atomic_load(&aci_page_of(h, i)->state) == ACI_RUNNING;
+  if (seat < 0 || seat >= (int)h->n_ranks ||
+      atomic_load(&aci_page_of(h, seat)->state) != ACI_RUNNING)
+    return AC_FAIL(e, INVALID, "rank %d does not run", seat);
+  if (running < 2) return AC_FAIL(e, INVALID, "rank %d is the last one", seat);
+  return ask(h, &h->members.want_leave, 1 + seat, e);
+}
+
 ac_status ac_world_ask_ranks(ac_world *w, int n, ac_err *e) {
-  if (n < 1 || n > ac_world_start_size(w))
-    return AC_FAIL(e, INVALID, "scale: expected 1 to %d ranks, with which the job started, got %d",
-                   ac_world_start_size(w), n);
-  return ask(w, &w->segment.head->members.want_ranks, n, e);
+  if (w->generation == 0) return AC_FAIL(e, STATE, "this job is not elastic");
+  return aci_ask_ranks(w->segment.head, n, e);
 }
 
 ac_status ac_world_ask_leave(ac_world *w, int r, ac_err *e) {
-  if (r < 0 || r >= w->place.size)
-    return AC_FAIL(e, INVALID, "leave: rank %d in a world of %d", r, w->place.size);
-  return ask(w, &w->segment.head->members.want_leave, 1 + aci_seat_of(w, r), e);
+  if (w->generation == 0) return AC_FAIL(e, STATE, "this job is not elastic");
+  return aci_ask_leave(w->segment.head, r >= 0 && r < w->place.size ? aci_seat_of(w, r) : -1, e);
 }

@@ -138,7 +138,8 @@ typedef struct aci_members {
   uint8_t healing[ACI_MAX_LOCAL]; /* by that number: it has no state yet */
   double seconds;                 /* since the first loss */
   char reason[512];
-  uint32_t change; /* ac_change */
+  uint32_t change;  /* ac_change */
+  int32_t launcher; /* its process, for requests. 0: this job takes none */
   /* asks the members to come between two updates, where ranks join and leave (comm/join.c) */
   _Atomic uint32_t asked;
   /* what a person or a script asked the launcher for. 0: nothing. The number of ranks, and 1 + the

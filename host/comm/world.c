@@ -87,7 +87,7 @@ static void set_cloexec(int fd) {
 static void fill_page(ac_world *w) {
   aci_page *p = w->page;
   p->pid = (int32_t)getpid();
-  p->rank = w->place.rank;
+  p->rank = aci_start_rank(w);
   memcpy(p->version, w->version, sizeof p->version);
   if (gethostname(p->host, sizeof p->host - 1) != 0) p->host[0] = 0;
   p->script_hash = w->script_hash;

@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "accel/comm.h"
 #include "launch/launch_impl.h"
@@ -32,6 +33,7 @@ static aci_page *page_of(const aci_job *j, int r) { return aci_page_of(j->segmen
 void aci_elastic_begin(aci_job *j) {
   j->elastic = (aci_elastic){.generation = 1};
   j->segment.head->members.elastic = j->o->min_machines > 0;
+  j->segment.head->members.launcher = j->resizes ? (int32_t)getpid() : 0;
   aci_replace_begin(j);
 }
 

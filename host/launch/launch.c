@@ -482,8 +482,9 @@ ac_status ac_launch(const ac_launch_options *o, ac_launch_result *result, ac_err
   AC_GOTO(done, st, ac_params_new(&params, e));
   AC_GOTO(done, st, check_elastic(o, params, e));
   /* a new rank has no links to the others, but their memory */
-  j->replaces =
-      o->replace && o->num_machines <= 1 && strcmp(ac_params_str(params, "BACKEND"), "tcp") != 0;
+  j->resizes = o->min_machines > 0 && o->num_machines <= 1 &&
+               strcmp(ac_params_str(params, "BACKEND"), "tcp") != 0;
+  j->replaces = o->replace && j->resizes;
   AC_GOTO(done, st, check_outside(e));
   AC_GOTO(done, st, aci_cpus_read("/sys", &j->cpus, e));
   const int cpus = aci_host_cpus(), cores = j->cpus.n_cores < cpus ? j->cpus.n_cores : cpus;

@@ -149,7 +149,8 @@ typedef struct aci_job {
   bool pipe_closed; /* whoever read our output is gone, which ends the job as it ends a filter */
   uint64_t oom_kills;
   bool refused;  /* the last attempt, by its root cause */
-  bool replaces; /* an elastic job starts new ranks for lost ones */
+  bool resizes;  /* ranks may join and leave an elastic job */
+  bool replaces; /* and new ones take the place of lost ones */
   aci_elastic elastic;
   struct aci_agent *agent; /* of an elastic job of several machines. NULL: none */
 } aci_job;

@@ -108,6 +108,12 @@ function Pages.of(list, rank)
   end
 end
 
+--- Asks the launcher of an elastic job for n ranks ("scale"), or for a rank to leave ("leave"). nil, why.
+function Pages:ask(what, n)
+  if #self.parts ~= 1 or getmetatable(self.parts[1]) == Remote then return nil, "it is not a job of one machine" end
+  return self.parts[1][what](self.parts[1], n)
+end
+
 local function each(name)
   return function(self)
     for _, part in ipairs(self.parts) do part[name](part) end

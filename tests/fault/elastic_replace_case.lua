@@ -6,6 +6,7 @@
 --   POINT[:N]       a new rank is killed there, once: preamble, prepared, receive (at message N), received, healed, first, error, other
 --                   (its script makes another model), hand (it calls a collective by hand). send:N: the rank that gives it the state
 --   none            no new rank is expected
+--   leave:UPDATE, scale:UPDATE  in that update the first rank asks for its last one to leave, or for all RANKS again
 local accel = require "accel"
 local core = require "accel.elastic.core"
 local nn, dist = accel.nn, accel.dist
@@ -40,7 +41,7 @@ local function count(name, plan)
   end
 end
 
-if at.none then hold = 0 elseif at.error or at.hand or at.other then hold = 1 end
+if at.none or at.leave then hold = 0 elseif at.error or at.hand or at.other then hold = 1 end
 point "preamble"
 if joins and at.error and once "error" then error("on purpose", 0) end
 if joins and at.hand then dist.all_reduce(accel.ones(1)) end
@@ -79,6 +80,15 @@ while loader.iteration < EPOCHS do
     while hold > 0 and accelerator.num_processes < RANKS and not core.asked() do
       os.execute "sleep 0.005"
       if accel.clock() - now > hold then hold = 0 end
+    end
+    for word, last in accel.pairs { leave = accelerator.num_processes - 1, scale = RANKS } do
+      if at[word] and at[word][1] == accelerator.step + 1 then
+        if accelerator.is_main_process then
+          at[word] = nil
+          assert(os.execute(("'%s' %s %d %d >&2"):format(accel.process.program(), word, pid, last)))
+        end
+        while not core.asked() and accel.clock() - now < 10 do os.execute "sleep 0.005" end
+      end
     end
     held = accel.clock() - now
     log:write(("%d %d %d %s\n"):format(accelerator.step + 1, accelerator.generation, loader.iteration, table.concat(batch[3]:tolist(), " ")))

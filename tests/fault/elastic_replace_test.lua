@@ -126,6 +126,15 @@ for i, p in ipairs(POINTS) do
     shoot(3, "1:4," .. p[1], p[2], table.move(p, 3, #p, 1, {}), "--replace yes")
   end
 end
+-- Planned changes: the last rank leaves, and comes back as a new one.
+local asked, code, all = run(3, "leave:3,scale:7", "--replace no")
+assert(code == 0 and #all == 3 and asked:find "rank 2 %(pid %d+, [^\n]*%) left as asked; generation 2: 2 ranks continue at update 4 after", asked)
+assert(asked:find "asked for 3 ranks" and asked:find(HEALED), asked)
+for _, r in ipairs(all) do
+  assert(r.hash == expected.hash and expected.losses:sub(-#r.losses) == r.losses, asked)
+  assert(("left:0:2,resized:1:3"):sub(-#r.kinds) == r.kinds, r.kinds)
+end
+assert(consumed() == UPDATES * M * 2)
 shoot(3, "2:5,none", 2, { "generation 2: 2 ranks continue" }, "--replace no")
 os.execute(("rm -rf '%s'*"):format(tmp))
 print(("ok: %d jobs, %d ranks killed, new ranks killed at %d points"):format(jobs, killed, tried))
