@@ -4,8 +4,10 @@
 ---
 --- --num-machines 1:1 makes a job that outlives its ranks. At update U the last rank kills itself with SIGKILL, as the kernel does when
 --- memory runs out. The others do that update again with its samples dealt out anew, so every sample counts once. The weights at
---- the end have the same bits as without the kill, and as on one rank: compare the last line with that of --kill-at 0. The
---- guide ranks has the rules that a script of such a job keeps to.
+--- the end have the same bits as without the kill, and as on one rank: compare the last line with that of --kill-at 0.
+---
+--- accel-run also starts a new rank, which gets its state from the others. With --updates 2000 the job lasts long enough to see it
+--- join. The guide ranks has the rules that a script of such a job keeps to.
 local accel = require "accel"
 local nn, optim, data = accel.nn, accel.optim, accel.data
 
@@ -27,7 +29,8 @@ local loader = data.DataLoader(set, { batch_size = 8, shuffle = true, seed = o.s
 model, optimizer, loader = accelerator:prepare(model, optimizer, loader)
 
 accelerator:on_membership_change(function(change)
-  accelerator:print(("generation %d: %d rank(s) continue at update %d"):format(change.generation, accelerator.num_processes, accelerator.step + 1))
+  accelerator:print(("generation %d (%s): %d rank(s) continue at update %d"):format(change.generation, change.kind, accelerator.num_processes,
+    accelerator.step + 1))
 end)
 
 while accelerator.step < o.updates do

@@ -51,7 +51,7 @@ const app_option app_launch_options[APP_LAUNCH_OPTIONS] = {
     {"monitor_interval", 0, "S", INTERVAL, APP_ON_RANKS,
      "seconds between a failure and the restart [0.1]"},
     {"replace", 0, "yes|no", REPLACE, APP_ON_RANKS,
-     "with --num-machines 1:1: start a new rank for one that died, with the others' state [no]"},
+     "with --num-machines 1:1: start a new rank for one that died, with the others' state [yes]"},
     {"run_id", 0, "NAME", RUN, APP_ON_RANKS, "name of the job, the same on all machines [IP:PORT]"},
     {"job_secret_file", 0, "FILE", SECRET, APP_ON_RANKS,
      "secret of the job's machines, the same on all; -: first line of standard input [ACCEL_JOB_SECRET, or a file of the user]"},
@@ -223,6 +223,10 @@ bool app_launch_check(app_options *o) {
   if (is_given(o, REPLACE) && o->launch.min_machines == 0)
     return app_usage("--replace: only an elastic job replaces ranks; add --num-machines 1:1%s%s",
                      "", "");
+  if (is_given(o, REPLACE) && o->launch.replace &&
+      (o->launch.num_machines > 1 || (o->backend != NULL && strcmp(o->backend, "tcp") == 0)))
+    return app_usage("--replace yes: ranks on %s cannot be replaced yet; leave it out%s",
+                     o->launch.num_machines > 1 ? "several machines" : "tcp", "");
   if (o->launch.tee && o->launch.log_dir == NULL)
     return app_usage(
         "--tee: there is no --log-dir to write to; without one all output is shown%s%s", "", "");

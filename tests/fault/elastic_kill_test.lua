@@ -40,7 +40,7 @@ end
 --- One job. Returns what was late, for `timely`.
 local function shoot(backend, ranks, plan, kills)
   os.execute(("rm -rf '%s'; mkdir -p '%s'"):format(tmp, tmp))
-  local text, status = run(("--backend %s --num-machines 1:1 --nproc-per-node %d '%s/tests/fault/elastic_kill_case.lua' '%s' %d %d '%s'")
+  local text, status = run(("--backend %s --num-machines 1:1 --replace no --nproc-per-node %d '%s/tests/fault/elastic_kill_case.lua' '%s' %d %d '%s'")
     :format(backend, ranks, src, tmp, UPDATES, MICRO, plan))
   local function fail(why) error(("%s, %d ranks, plan %s: %s\n%s"):format(backend, ranks, plan, why, text), 0) end
   if status == 137 and text:find("3 losses at update", 1, true) and kills > 2 then return nil end
@@ -118,7 +118,7 @@ local function expect(words, status, pattern)
   local text, got = run(words)
   if got ~= status or not text:find(pattern) then error(("%s: status %s\n%s"):format(words, got, text), 0) end
 end
-local ELASTIC <const> = "--num-machines 1:1 --nproc-per-node %d '%s.lua'"
+local ELASTIC <const> = "--num-machines 1:1 --replace no --nproc-per-node %d '%s.lua'"
 local HEAD <const> = [[
 local dist, elastic = require "accel".dist, require "accel.elastic.core"
 local pid = io.open "/proc/self/stat":read "n"

@@ -20,7 +20,7 @@ end
 --- Starts a job. Returns what reads its output, and the pids of its ranks.
 local function start(dir, n, m, workers)
   os.execute(("rm -rf '%s' && mkdir -p '%s'"):format(dir, dir))
-  local pipe = assert(io.popen(("timeout -s KILL 60 '%s' --num-threads 1 --num-machines 1:1 --nproc-per-node %d '%s' '%s' %d %d %d 2>&1 "
+  local pipe = assert(io.popen(("timeout -s KILL 60 '%s' --num-threads 1 --num-machines 1:1 --replace no --nproc-per-node %d '%s' '%s' %d %d %d 2>&1 "
     .. "</dev/null; echo status $?"):format(accel.process.program(), n, script, dir, m, UPDATES, workers)))
   local pids, deadline = {}, accel.clock() + 30
   for r = 0, n - 1 do
@@ -133,7 +133,7 @@ for k, loader in ipairs { one, two } do
 end
 print("updates", accelerator.step, accelerator.num_processes)]]):format(form))
   f:close()
-  local p <close> = assert(io.popen(("timeout -s KILL 60 '%s' --num-threads 1 --num-machines 1:1 --nproc-per-node 2 '%s.lua' 2>&1 </dev/null"):format(
+  local p <close> = assert(io.popen(("timeout -s KILL 60 '%s' --num-threads 1 --num-machines 1:1 --replace no --nproc-per-node 2 '%s.lua' 2>&1 </dev/null"):format(
     accel.process.program(), tmp)))
   return p:read "a"
 end

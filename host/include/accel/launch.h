@@ -70,7 +70,7 @@ typedef struct ac_launch_options {
 #define AC_LAUNCH_OPTIONS_INIT                                                                     \
   {                                                                                                \
     sizeof(ac_launch_options), AC_LAUNCH_AUTO, 1, -1, NULL, 0, 0, 0.1, 0, true, NULL, false, NULL, \
-        NULL, false, 1, 2, NULL, NULL, 0, 0, NULL, 600, false                                      \
+        NULL, false, 1, 2, NULL, NULL, 0, 0, NULL, 600, true                                       \
   }
 
 typedef struct ac_launch_result {

@@ -61,6 +61,8 @@ local CASES <const> = {
   ["cpu-affinity"] = { "none", beside = RANKS, cores = 2 }, ["log-dir"] = { "logs", beside = RANKS },
   tee = { nil, beside = RANKS .. " --log-dir logs" }, ["max-restarts"] = { "2", beside = RANKS },
   ["monitor-interval"] = { "2", said = "there is no restart to wait for", beside = RANKS },
+  rendezvous = { "h1", said = "is for a range of machines", beside = "--num-machines 1:1 --nproc-per-node 2" },
+  ["wait-machines"] = { "3", said = "one machine waits for no other", beside = "--num-machines 1:1 --nproc-per-node 2" },
   replace = { "no", said = "only an elastic job replaces ranks", beside = RANKS },
   ["run-id"] = { "mine", beside = RANKS }, ["job-secret-file"] = { "s", said = "has no effect on one machine", beside = RANKS },
   insecure = { said = "has no effect on one machine", beside = RANKS },
