@@ -42,7 +42,7 @@ local function open(dir, beside)
   local json, made, kind = require("accel.text.sources").read(dir, beside) -- files of many kinds: their readers are large
   if not json then
     if kind == "not_found" then return nil, model_folder.missing(dir, message), code end
-    return nil, made, kind
+    return nil, made, kind == "incomplete" and "not_found" or kind
   end
   native, message, code = M.parse(json, dir)
   return native, message, code, made

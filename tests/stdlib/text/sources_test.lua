@@ -61,7 +61,25 @@ same(assert(Tokenizer.from_pretrained(gpt2)):encode("ab").ids, { 3, 4, 2 })
 refused("merges.txt: line 2 is not two tokens", folder("merges", { ["vocab.json"] = "{}", ["merges.txt"] = "#version\nabc\n" }))
 refused("vocab.json: must be an object", folder("list", { ["vocab.json"] = "[1]", ["merges.txt"] = "" }))
 refused("is not in the vocabulary", folder("unknown", { ["vocab.json"] = '{"a": 0}', ["merges.txt"] = "a b\n" }))
-refused("no such file", folder("half", { ["vocab.json"] = "{}", ["config.json"] = '{"model_type": "gpt2"}' }))
+
+-- ---- a part of a tokenizer's files: the error names the missing file ----
+do
+  local class <const> = '{"tokenizer_class": "GPT2TokenizerFast"}'
+  for i, more in ipairs { { ["config.json"] = '{"model_type": "gpt2"}' }, { ["tokenizer_config.json"] = class }, {} } do
+    local function with(name, text)
+      local files = { [name] = text }
+      for file, content in next, more do files[file] = content end
+      return folder(("half%d%s"):format(i, name), files)
+    end
+    refused("half%d[^:]*: it has vocab.json but no merges.txt; copy", with("vocab.json", "{}"))
+    refused("half%d[^:]*: it has merges.txt but no vocab.json; copy", with("merges.txt", "#version\na b\n"))
+    refused("tokenizer.json: JSON: the text ends too early", with("tokenizer.json", '{"version": "1.0", "model": {'))
+  end
+  refused("names GPT2TokenizerFast, but .* no vocab.json with merges.txt", folder("class", { ["tokenizer_config.json"] = class }))
+  refused("names LlamaTokenizer, but .* no tokenizer.model or", folder("class2",
+    { ["tokenizer_config.json"] = '{"tokenizer_class": "LlamaTokenizer"}' }))
+  refused("tokenizer.json: no such file", folder("config", { ["config.json"] = '{"model_type": "gpt2"}' }))
+end
 
 -- ---- options of tokenizer_config.json beside a tokenizer.json ----
 assert(accel.write_file(tmp .. "/written/tokenizer_config.json", '{"tokenizer_class": "BertTokenizer", "do_lower_case": false}'))

@@ -1,6 +1,7 @@
 --- Tokenizers of folders without a tokenizer.json: the files of the tokenizer's class become the description that a tokenizer.json
 --- holds. The class stands in tokenizer_config.json, or follows from config.json's model_type, or from the files that are there. Used by
 --- accel.text.tokenizer_folder.
+local accel = require "accel"
 local byte_level = require "accel.text.sources.byte_level"
 local read_file = require "accel.util.read_file"
 local read_json = require "accel.util.read_json"
@@ -81,12 +82,26 @@ local function texts_of(dir, reader)
   return texts
 end
 
+--- Why a folder with a part of a tokenizer's files has no tokenizer. nil if it has none of them and names no class.
+local function incomplete(dir, reader, class)
+  local here, lacks, exists = {}, {}, {}
+  for _, name in ipairs(accel.listdir(dir) or {}) do exists[name] = true end
+  for _, name in ipairs(reader.FILES) do table.insert(exists[name] and here or lacks, name) end
+  if #here > 0 then
+    return ("%s: it has %s but no %s; copy that file from the model's folder, or add a tokenizer.json"):format(dir,
+      table.concat(here, " and "), table.concat(lacks, " and no "))
+  elseif type(class) == "string" then
+    return ("%s: tokenizer_config.json names %s, but the folder has no tokenizer.json and no %s; copy one of them from the model's folder")
+      :format(dir, class, table.concat(lacks, reader == byte_level and " with " or " or "))
+  end
+end
+
 --- A description and the special tokens of a folder's files.
 ---@param dir string
 ---@param beside table of special_tokens.read
 ---@return string? json
 ---@return string|table message or {named = special tokens by name, inputs = names, padding_side = string?}
----@return string? code "not_found": there are no such files
+---@return string? code "not_found": there are no such files. "incomplete": a part of them is missing
 function M.read(dir, beside)
   local family, message = family_of(dir, beside.config)
   if message then return nil, message, "unsupported" end
@@ -100,7 +115,11 @@ function M.read(dir, beside)
       if texts or code ~= "not_found" then break end
     end
   end
-  if not texts then return nil, message, code end
+  if not texts then
+    local why = code == "not_found" and incomplete(dir, READERS[family] or byte_level, READERS[family] and beside.config.tokenizer_class)
+    if why then return nil, why, "incomplete" end
+    return nil, message, code
+  end
   local name, bytes = next(texts)
   local d, named, inputs, side
   if reader == sentencepiece or reader == sentencepiece_own then
