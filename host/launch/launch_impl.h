@@ -196,7 +196,7 @@ void aci_elastic_free_heaps(aci_job *j, const int *seat, int n); /* of lost rank
 
 /* ---- agent/ ---- */
 struct pollfd;
-enum { ACI_AGENT_POLLS = 1280 };
+enum { ACI_AGENT_POLLS = 1536 };
 /* Meets the other machines, and completes the plan: which ranks run here, where rank 0 is. After a
  * signal it returns early. */
 ac_status aci_agent_join(aci_job *j, ac_err *e);
