@@ -17,7 +17,7 @@
 #define MS ((int64_t)1000000)
 enum { TURN_MS = 20, LOOK_MS = 1, TELL_MS = 100, SAY_MS = 3000, GRACE_MS = 500, LINGER_MS = 300 };
 
-_Static_assert(ACI_NET_POLLS <= ACI_AGENT_POLLS, "supervise.c has room for them");
+_Static_assert((int)ACI_NET_POLLS <= (int)ACI_AGENT_POLLS, "supervise.c has room for them");
 
 typedef struct lost_body {
   int32_t all; /* ranks of the sender */
