@@ -124,14 +124,14 @@ s:recipe(C .. "RandomErasing", { base = function() return { p = 1.0 } end, run =
   accel.manual_seed(3)
   return seen(t(x)), seen(x)
 end, values = { p = { 0.0 }, scale = { { 0.4, 0.5 } }, ratio = { { 2, 3 } }, value = { 0.5, "random" }, inplace = { true } } })
-s:recipe({ C .. "RandAugment", C .. "TrivialAugmentWide" }, { run = function(call)
+s:recipe({ C .. "AutoAugment", C .. "RandAugment", C .. "TrivialAugmentWide" }, { run = function(call)
   local t, list = call(), {}
   for k = 1, 40 do
     math.randomseed(k)
     list[k] = seen(t(photo))
   end
   return list
-end, values = { num_ops = { 1 }, magnitude = { 3 }, num_magnitude_bins = { 15 },
+end, values = { policy = { "svhn" }, num_ops = { 1 }, magnitude = { 3 }, num_magnitude_bins = { 15 },
   interpolation = { "bilinear" }, fill = { 9 }, backend = { "pil" } }, with = SMOOTH })
 s:recipe({ C .. "MixUp", C .. "CutMix" }, { base = function() return { num_classes = 3 } end, run = function(call)
   math.randomseed(5)

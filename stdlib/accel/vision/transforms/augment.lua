@@ -1,9 +1,10 @@
---- RandAugment (Cubuk et al., 2019) and TrivialAugmentWide (Mueller and Hutter, 2021).
+--- AutoAugment (Cubuk et al., 2018), RandAugment (Cubuk et al., 2019) and TrivialAugmentWide (Mueller and Hutter, 2021).
 local Transform = require "accel.vision.transforms.transform"
 local apply = require "accel.vision.transforms.auto_ops"
 local check = require "accel.util.check"
 local options = require "accel.util.options"
 local pictures = require "accel.vision.transforms.pictures"
+local policies = require "accel.vision.transforms.auto_policies"
 
 local M = {}
 
@@ -28,6 +29,10 @@ local WIDE <const> = {
   { "Solarize", line(255, 0) }, { "AutoContrast" }, { "Equalize" },
 }
 
+local AUTO <const> = { Invert = { "Invert" } } -- by name, with RandAugment's magnitudes
+for _, row in ipairs(RAND) do AUTO[row[1]] = row end
+local BINS <const> = 10
+
 local function step(img, row, k, n, o)
   local name, magnitudes, signed = table.unpack(row)
   local h, w = pictures.size(img)
@@ -42,6 +47,29 @@ local function settings(who, opts, more)
   for key, value in next, DECLARED do more[key] = value end
   local o = options(who, opts, more)
   return o, { interpolation = o.interpolation, fill = o.fill, backend = o.backend }
+end
+
+--- Two operations of a policy that was learned for a data set, each with its probability and magnitude, on u8 pictures. The options
+--- interpolation, fill and backend are those of RandAugment.
+--- - policy: "imagenet", "cifar10" or "svhn"
+--- example: accel.vision.transforms.AutoAugment()(accel.zeros({ 3, 8, 8 }, { dtype = "u8" })).shape --> {3, 8, 8}
+---@class accel.vision.transforms.AutoAugment : accel.vision.transforms.Transform
+M.AutoAugment = Transform:extend "accel.vision.transforms.AutoAugment"
+
+---@param opts? {policy: string?, interpolation: string?, fill: (number|number[])?, backend: string?}
+function M.AutoAugment:init(opts)
+  local o
+  o, self.o = settings("AutoAugment", opts, { policy = "imagenet" })
+  check.word("AutoAugment", "policy", o.policy, { "imagenet", "cifar10", "svhn" })
+  self.policy, self.args = policies[o.policy], { opts }
+end
+
+function M.AutoAugment:transform(img)
+  for _, op in ipairs(self.policy[math.random(#self.policy)]) do
+    local name, p, magnitude = table.unpack(op)
+    if math.random() < p then img = step(img, AUTO[name], magnitude, BINS, self.o) end
+  end
+  return img
 end
 
 --- num_ops random operations of one magnitude, on u8 pictures.

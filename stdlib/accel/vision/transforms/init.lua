@@ -13,5 +13,5 @@ return require "accel.util.lazy" ("accel.vision.transforms", {
   RandomAdjustSharpness = "sometimes", Normalize = "colours", ToDtype = "colours", ConvertImageDtype = "colours", ToTensor = "colours",
   ToImage = "colours", RandomErasing = "colours",
   Compose = "containers", RandomApply = "containers", RandomChoice = "containers", RandomOrder = "containers", Lambda = "containers",
-  RandAugment = "augment", TrivialAugmentWide = "augment", MixUp = "batches", CutMix = "batches",
+  AutoAugment = "augment", RandAugment = "augment", TrivialAugmentWide = "augment", MixUp = "batches", CutMix = "batches",
 })
