@@ -13,8 +13,8 @@ local EPOCHS <const> = 2
 print(("ACCEL_TEST_SEED=%d"):format(sample.seed))
 
 local function start(n, plan, options)
-  local f <close> = assert(io.popen(("timeout -s KILL 60 '%s' --num-threads 1 %s --num-machines 1:1 --replace no --nproc-per-node %d '%s' '%s' %d %s 2>&1 "
-    .. "</dev/null; echo status $?"):format(accel.process.program(), options or "", n, script, tmp, EPOCHS, plan)))
+  local f <close> = assert(io.popen(("timeout -s KILL 60 '%s' --num-threads 1 %s --num-machines 1:1 --replace no --nproc-per-node %d '%s' "
+    .. "'%s' %d %s 2>&1 </dev/null; echo status $?"):format(accel.process.program(), options or "", n, script, tmp, EPOCHS, plan)))
   return f:read "a"
 end
 
@@ -105,8 +105,8 @@ a:save_state(arg[1] .. "/checkpoints/one")
 ]]
   f:close()
   local function run(n, options)
-    local p <close> = assert(io.popen(("timeout -s KILL 60 '%s' --num-threads 1 %s --num-machines 1:1 --replace no --nproc-per-node %d '%s/updates.lua' '%s' 2>&1"
-      .. " </dev/null"):format(accel.process.program(), options, n, tmp, tmp)))
+    local p <close> = assert(io.popen(("timeout -s KILL 60 '%s' --num-threads 1 %s --num-machines 1:1 --replace no --nproc-per-node %d "
+      .. "'%s/updates.lua' '%s' 2>&1 </dev/null"):format(accel.process.program(), options, n, tmp, tmp)))
     return p:read "a"
   end
   run(3, "")
@@ -167,8 +167,8 @@ end
 accelerator:reduce(total)
 print "through"]]):format(where))
   f:close()
-  local p <close> = assert(io.popen(("timeout -s KILL 60 '%s' --num-threads 1 --num-machines 1:1 --replace no --nproc-per-node %d '%s/refused.lua' 2>&1"
-    .. " </dev/null"):format(accel.process.program(), n, tmp)))
+  local p <close> = assert(io.popen(("timeout -s KILL 60 '%s' --num-threads 1 --num-machines 1:1 --replace no --nproc-per-node %d "
+    .. "'%s/refused.lua' 2>&1 </dev/null"):format(accel.process.program(), n, tmp)))
   local out = p:read "a"
   assert(out:find(expected, 1, true) and not out:find("through", 1, true), out)
 end

@@ -59,8 +59,8 @@ end
 
 local function start(n, at, when, wait)
   os.execute(("rm -rf '%s' && mkdir -p '%s'"):format(tmp, tmp))
-  local f <close> = assert(io.popen(("timeout -s KILL 60 '%s' --num-threads 1 --num-machines 1:1 --replace no --nproc-per-node %d '%s' '%s' %d %s %g 2>&1 "
-    .. "</dev/null; echo status $?"):format(accel.process.program(), n, script, tmp, at, when, wait)))
+  local f <close> = assert(io.popen(("timeout -s KILL 60 '%s' --num-threads 1 --num-machines 1:1 --replace no --nproc-per-node %d '%s' "
+    .. "'%s' %d %s %g 2>&1 </dev/null; echo status $?"):format(accel.process.program(), n, script, tmp, at, when, wait)))
   local out = f:read "a"
   -- A rank that is killed when all others have ended ends the job with its signal.
   assert(out:find "status 0\n" or out:find "collectives" and out:find "status 137\n", out)

@@ -133,8 +133,8 @@ for k, loader in ipairs { one, two } do
 end
 print("updates", accelerator.step, accelerator.num_processes)]]):format(form))
   f:close()
-  local p <close> = assert(io.popen(("timeout -s KILL 60 '%s' --num-threads 1 --num-machines 1:1 --replace no --nproc-per-node 2 '%s.lua' 2>&1 </dev/null"):format(
-    accel.process.program(), tmp)))
+  local p <close> = assert(io.popen(("timeout -s KILL 60 '%s' --num-threads 1 --num-machines 1:1 --replace no --nproc-per-node 2 '%s.lua' 2>&1"
+    .. " </dev/null"):format(accel.process.program(), tmp)))
   return p:read "a"
 end
 for form, want in pairs {
