@@ -355,11 +355,17 @@ static void warn_of_left_out(lua_State *L, const char *path, const ac_safetensor
 /* accel.load(path [, {device =}]) -> tensors by name, or of a torch.save file its tree. Or nil,
  * message, code */
 static int load(lua_State *L) {
-  static const char *const names[] = {"device", NULL};
+  static const char *const names[] = {"device", "map_location", NULL}; /* the second is PyTorch's */
   lac_state *S = lac_get(L);
   const char *path = lac_check_path(L, S, 1, "path", NULL);
+  if (lua_type(L, 2) == LUA_TSTRING) { /* torch.load(path, "cpu") */
+    lua_settop(L, 2);
+    lua_createtable(L, 0, 1);
+    lua_insert(L, 2);
+    lua_setfield(L, 2, "device");
+  }
   lac_opts o = lac_opts_open(L, S, 2, names);
-  ac_device *d = lac_opt_device(&o, "device", NULL);
+  ac_device *d = lac_opt_device(&o, "device", lac_opt_device(&o, "map_location", NULL));
   const int before = lua_gettop(L);
   ac_err e;
   bool is_pt;

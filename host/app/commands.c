@@ -65,7 +65,8 @@ const app_command_row app_commands[] = {
     {"completion", "completion SHELL", APP_TOOL, 0, "completion",
      "print a script for bash, zsh or fish that completes commands, options and values"},
     {"env", "env", APP_ENV, APP_ON_TENSORS, NULL,
-     "list versions, devices, optional libraries, and every ACCEL_* parameter"},
+     "list versions, devices, optional libraries, every ACCEL_* parameter, and the file of "
+     "--config-file"},
     {APP_FRONT_WORD, APP_FRONT_WORD, APP_FRONT, APP_ON_ALL, NULL, NULL},
 };
 const int app_n_commands = sizeof app_commands / sizeof app_commands[0];
@@ -122,7 +123,11 @@ bool app_command_take(int argc, char **argv, int i, app_options *o) {
   o->args = argv + i + 1;
   /* tools and bench have options of their own, a topic of help may be several words */
   const bool any = o->command == APP_BENCH || o->command == APP_TOPICS || o->command == APP_TOOL;
-  const int most = any ? argc : o->command == APP_FRONT;
+  /* a file of options for a launch, after the word as Accelerate takes it */
+  const bool config = o->command == APP_ENV && o->n_args > 0 &&
+                      (strncmp(o->args[0], "--config-file", 13) == 0 ||
+                       strncmp(o->args[0], "--config_file", 13) == 0);
+  const int most = any ? argc : config ? 1 + (o->args[0][13] == 0) : o->command == APP_FRONT;
   if ((most == 0 || o->command == APP_TOPICS) && o->n_args == 1 &&
       (strcmp(argv[i + 1], "--help") == 0 || strcmp(argv[i + 1], "-h") == 0)) {
     o->command = APP_HELP; /* of commands without options of their own */

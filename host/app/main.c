@@ -101,7 +101,8 @@ static const char repl[] = "if not require('accel').host_chunk('repl').run() the
 static const char *command_code(const app_options *o) {
   switch (o->command) {
     case APP_ENV:
-      return "require('accel.core').host_chunk('env')(package.searchpath('accel', package.path))";
+      return "require('accel.core').host_chunk('env')(package.searchpath('accel', package.path))\n"
+             "if ... and not require('accel.cli.config')('show', '--diff', ...) then os.exit(1) end";
     case APP_TOPICS:
       return "if not require('accel').host_chunk('help').run(...) then os.exit(1) end";
     case APP_BENCH:

@@ -39,7 +39,7 @@ function accel.save(path, tensors, metadata, set) end
 ---saved, with sharded or whole safetensors the tensors by name; tensors that several ranks saved in parts are whole.
 ---example: select(3, accel.load "/nowhere/x.safetensors") --> "not_found"
 ---@param path string
----@param opts? {device: accel.Device?}
+---@param opts? accel.Device|{device: accel.Device?, map_location: accel.Device?} map_location is PyTorch's name of device
 ---@return table<string, accel.Tensor>? tensors the file's metadata: accel.open_safetensors(path):metadata()
 ---@return string? message
 ---@return string? code

@@ -312,6 +312,11 @@ method("prepare_data_loader", {
   values = { device_placement = { false },
     slice_fn_for_dispatch = { function(batch, from, to) return A.slice_tensors({ batch[1] * 2 }, from, to) end } },
 })
+method("prepare_optimizer", {
+  base = function() return { optimizer = optim.SGD(nn.Linear(1, 1):parameters(), { lr = 0.1 }) } end,
+  run = function(call) return tostring(call(fresh())) end,
+  values = { device_placement = { true } },
+})
 method("prepare_model", {
   base = function() return { model = nn.Linear(1, 1):to "f64" } end,
   run = function(call, given)

@@ -8,7 +8,8 @@ local only = arg[1] -- of this module alone
 
 local MODULES <const> = { "accelerator", "nn", "optim", "data", "dist", "models", "text", "util", "metrics", "track", "profiler", "deepspeed",
   "quant", "peft", "parallel", "autograd", "offload", "ckpt", "config", "fp8", "amp", "optim.lr_scheduler", "nn.functional", "nn.init",
-  "nn.utils" }
+  "nn.utils", "fft", "functional", "linalg", "special", "vision", "vision.transforms", "vision.io", "audio", "audio.transforms",
+  "audio.functional", "func", "onnx", "models.gguf", "dist.hooks", "nn.utils.rnn", "nn.parallel", "optim.swa_utils" }
 
 -- Start ranks or programs, wait for peers or people, or change the environment of all calls after them.
 local LEFT_OUT <const> = { launch = true, destroy_process_group = true, barrier = true, notebook_launcher = true, debug_launcher = true,
@@ -51,7 +52,8 @@ end
 
 for _, path in ipairs(MODULES) do
   local module = accel
-  for part in path:gmatch "[%w_]+" do module = module[part] end
+  for part in path:gmatch "[%w_]+" do module = module[part] end -- "": accel itself
+  assert(type(module) == "table", path)
   local names, meta = {}, getmetatable(module)
   for name in next, module do names[name] = true end
   for name in next, meta and meta.__names or {} do names[name] = true end

@@ -39,10 +39,10 @@ for name in ([[mps npu xpu hpu mlu musa sdaa neuron torch_xla ipex ccl xccl tran
   4bit_bnb 8bit_bnb bnb bitsandbytes_multi_backend deepspeed megatron_lm lomo pippy aim
   swanlab wandb boto3 sagemaker datasets transformers timm peft torchdata torchvision triton pandas
   pynvml pytest rich import_timer]]):gmatch "%S+" do
-  --- Always false: accel uses no such package, and no such device or format.
-  --- example: accel.accelerator.is_deepspeed_available() --> false
+  --- Always false, for every min_version: accel uses no such package, and no such device or format.
+  --- example: accel.accelerator.is_mps_available "2.0" --> false
   ---@return boolean
-  M[("is_%s_available"):format(name)] = function() return false end
+  M[("is_%s_available"):format(name)] = function(_) return false end
 end
 
 return M

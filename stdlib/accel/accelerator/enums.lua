@@ -9,6 +9,7 @@ local M = {}
 local function enum(name, members)
   M[name] = setmetatable(members, {
     __index = function(_, key)
+      require("accel.util.absent").refuse(name .. ":", key)
       local near = type(key) == "string" and nearest(key, members)
       raise("%s has no '%s'%s", name, tostring(key), near and ("; did you mean '%s'?"):format(near) or "")
     end,

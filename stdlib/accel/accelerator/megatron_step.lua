@@ -264,6 +264,19 @@ function M.of(model, plugin)
   return made
 end
 
+--- Raises for a loss function with Accelerate's parameters, (inputs, loss_mask, output_tensor) or (loss_mask, output_tensor): by position
+--- it would get other values.
+local function refuse_parameters(loss, step)
+  if type(loss) ~= "function" then return end
+  local n = debug.getinfo(loss, "u").nparams
+  for i = 1, n do
+    if i > 2 or debug.getlocal(loss, i) == "loss_mask" then
+      raise("MegatronLMPlugin: the function of %s's get_loss_func has Accelerate's parameters; it is called with (output, targets): the model's"
+        .. " output and the fields of the batch, such as targets.loss_mask", class.of(step).__name)
+    end
+  end
+end
+
 --- Whether the arguments of a call are one batch of named tensors.
 local function is_batch(args)
   local batch = args[1]
@@ -281,7 +294,10 @@ function M.attach(pipeline, model, plugin, say)
     if plugin[field] and not (field == "eod_mask_loss" and plugin.megatron_dataset_flag) then idle[#idle + 1] = field end
   end
   local loss, counts = plugin.custom_loss_function, nil
-  if not loss and step then loss, counts = step:get_loss_func() end
+  if not loss and step then
+    loss, counts = step:get_loss_func()
+    refuse_parameters(loss, step)
+  end
   rawset(pipeline, "_read_batch", function(args)
     if not is_batch(args) then
       if #idle > 0 then

@@ -10,6 +10,7 @@ local forward_precision = require "accel.amp.forward_precision"
 local listed = require "accel.util.listed"
 local low_memory = require "accel.accelerator.low_memory"
 local nearest = require "accel.util.nearest"
+local no_effect = require "accel.util.no_effect"
 local options = require "accel.util.options"
 local ordered = require "accel.util.ordered"
 local parallelism = require "accel.accelerator.parallelism"
@@ -302,9 +303,11 @@ end
 
 --- An optimizer whose steps belong to updates: it waits while gradients accumulate and skips steps with overflow.
 ---@param optimizer accel.optim.Optimizer
+---@param opts? {device_placement: boolean?}
 ---@return accel.accelerator.AcceleratedOptimizer
-function M.prepare_optimizer(self, optimizer, ...)
-  check.surplus("prepare_optimizer", ...)
+function M.prepare_optimizer(self, optimizer, opts, ...)
+  no_effect("accel.accelerator.Accelerator:prepare_optimizer",
+    options("prepare_optimizer", opts, { device_placement = options.none }, ...))
   if kind_of(optimizer) ~= "optimizer" then
     raise("prepare_optimizer: expected an optimizer, got %s", check.shown(optimizer))
   end

@@ -28,7 +28,7 @@ end
 --- Profiles until the end of the block: `local prof <close> = accelerator:profile()`. The handler, a ProfileKwargs, is by default
 --- the one among the constructor's kwargs_handlers. With a schedule, call prof:step() at the end of each step. With output_trace_dir
 --- every rank writes profile_<rank>.json there at the end, in Chrome's format and on one clock, and waits for the others. Given a
---- function, it is profiled: profile(handler, fn), fn gets the profile.
+--- function, it is profiled: profile(handler, fn) or profile(fn), fn gets the profile.
 --- example: local a = accel.Accelerator() local prof = a:profile(nil, function() return accel.ones(2) + 1 end)
 ---   return prof:key_averages():find("add").count --> 1
 ---@param handler? accel.accelerator.ProfileKwargs
@@ -39,6 +39,7 @@ function M.profile(self, handler, fn, ...)
   check.surplus("profile", ...)
   check_self(self, "profile")
   local ProfileKwargs = require "accel.accelerator.handlers".ProfileKwargs
+  if type(handler) == "function" and fn == nil then handler, fn = nil, handler end
   if handler == nil then handler = self.profile_handler or ProfileKwargs() end
   if not class.isinstance(handler, ProfileKwargs) then
     raise("profile: expected a ProfileKwargs, got %s", check.shown(handler))

@@ -5,7 +5,7 @@ local nearest = require "accel.util.nearest"
 
 local M = {}
 
-local PREFIXES <const> = { "ACCELERATE_", "FSDP_", "MEGATRON_LM_", "PARALLELISM_CONFIG_" }
+local PREFIXES <const> = { "ACCELERATE_", "FSDP_", "MEGATRON_LM_", "PARALLELISM_CONFIG_", "XLA_" }
 
 --- Read by functions of accel.accelerator, or set by launches for them.
 local READ <const> = {
@@ -23,6 +23,8 @@ local IDLE <const> = {
   ACCELERATE_IN_TPU_POD = "there is no TPU backend",
   ACCELERATE_NUM_PROCESSES = "accel-run --num-processes sets the number of ranks",
   ACCELERATE_SAGEMAKER_DISTRIBUTED_TYPE = "SageMaker is not supported",
+  XLA_USE_BF16 = 'there is no TPU backend, and mixed_precision = "bf16" computes in bf16',
+  XLA_DOWNCAST_BF16 = 'there is no TPU backend, and mixed_precision = "bf16" computes in bf16',
 }
 
 local PLUGINS <const> = { "dynamo", "fsdp", "deepspeed", "fp8", "megatron", "parallelism" }
@@ -60,7 +62,7 @@ function M.lines()
   for _, name in ipairs(strange) do
     if IDLE[name] then
       lines[#lines + 1] = ("%s has no effect: %s; unset it"):format(name, IDLE[name])
-    elseif not set[name] then
+    elseif not set[name] and not name:find "^XLA_" then -- which other programs read
       local near = nearest(name, set)
       lines[#lines + 1] = ("%s is set in the environment but never read; %s"):format(name,
         near and ("did you mean %s?"):format(near) or "unset it")

@@ -38,6 +38,9 @@ function M.spectrogram(...)
   if normalized ~= true and normalized ~= false and normalized ~= "window" and normalized ~= "frame_length" then
     raise("spectrogram: normalized must be true, false, \"window\" or \"frame_length\", got %s", check.shown(normalized))
   end
+  if not tensors.is_tensor(o.window) then
+    raise("spectrogram: window must be a tensor of win_length values, such as accel.hann_window(400), got %s", check.shown(o.window))
+  end
   if o.pad > 0 then x = accel.pad(x, { o.pad, o.pad }) end
   local rows = rows_of(x)
   local window = o.window:to(x.dtype)

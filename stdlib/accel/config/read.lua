@@ -79,6 +79,8 @@ local function unknown(file, entry, section)
   end
   local place = section and (" in " .. section) or ""
   local hint = near and ("; did you mean '%s'?"):format(near) or ""
+  local _, use = require "accel.util.absent".feature(entry.key)
+  if use then hint = "; " .. use end
   local home = schema.by_key[entry.key]
   if home and home.topic.section ~= section then
     hint = home.topic.section and ("; move it into %s"):format(home.topic.section) or "; move it to the top of the file"

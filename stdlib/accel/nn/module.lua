@@ -362,4 +362,7 @@ end
 require "accel.nn.module_tree"(Module)
 require "accel.nn.module_state"(Module)
 
+require "accel.util.absent_methods"(Module, "Module",
+  "cuda cpu xpu share_memory to_empty compile megatron_generate save_checkpoint load_checkpoint")
+
 return Module

@@ -13,8 +13,8 @@ local SUMMARY_SECONDS <const> = 2
 
 --- Writes DVCLive's files into a folder (dir, "dvclive"): plots/metrics/NAME.tsv, metrics.json with the last values, params.yaml,
 --- plots/images, and next to the folder a dvc.yaml that names them (dvcyaml = false: none). Functions of Git and `dvc exp` are left to
---- dvc. It takes numbers and strings. Every log moves to the next step. Options: dir, resume, dvcyaml. save_dvc_exp and report have no
---- effect.
+--- dvc. It takes numbers and strings. Every log moves to the next step. Options: dir, resume, dvcyaml. save_dvc_exp, report and live
+--- have no effect.
 --- example: require "accel.track.dvclive" ().name --> "dvclive"
 ---@class accel.track.DVCLiveTracker: accel.accelerator.GeneralTracker
 local DVCLiveTracker = general.GeneralTracker:extend "accel.track.DVCLiveTracker"
@@ -23,11 +23,16 @@ DVCLiveTracker.name = "dvclive"
 DVCLiveTracker.requires_logging_directory = false
 
 ---@param run_name string|table init_trackers' name, which DVCLive's files cannot hold, or the options
----@param opts? {dir: string?, resume: boolean?, dvcyaml: string|boolean?, save_dvc_exp: boolean?, report: any}
+---@param opts? {dir: string?, resume: boolean?, dvcyaml: string|boolean?, save_dvc_exp: boolean?, report: any, live: any}
 function DVCLiveTracker:init(run_name, opts, ...)
-  if type(run_name) == "table" and opts == nil then opts = run_name end
+  if type(run_name) == "table" and opts == nil then
+    opts = {}
+    for key, value in next, run_name do
+      if key ~= "run_name" then opts[key] = value end
+    end
+  end
   local o = options("tracker 'dvclive'", opts, { dir = "dvclive", resume = false, dvcyaml = options.none, save_dvc_exp = options.none,
-    report = options.none }, ...)
+    report = options.none, live = options.none }, ...)
   no_effect("accel.track.DVCLiveTracker", o)
   self.dir, self.opts = o.dir, o
 end

@@ -67,11 +67,16 @@ return {
   { false, "quantised values carry their statistics: give the value as it was saved", "set_module_tensor_to_device#fp16_statistics" },
   { false, "tied tensors stay tied by accel.accelerator.retie_parameters(model, tied)", "set_module_tensor_to_device#tied_params_map" },
   { false, "opt_level is a field of MSAMPRecipeKwargs: accel.FP8RecipeKwargs { backend = \"MSAMP\", opt_level = \"O2\" }",
-    "TERecipeKwargs#opt_level TERecipeKwargs#optimization_level" },
+    "TERecipeKwargs#opt_level TERecipeKwargs#optimization_level MSAMPRecipeKwargs#optimization_level" },
+  { false, "give positions: slice_tensors(data, first, last), counted from 1, both included",
+    "slice_tensors#tensor_slice slice_tensors#process_index slice_tensors#num_processes" },
   { false, "there is no TPU: mixed_precision = \"bf16\" computes in bf16", "Accelerator#downcast_bf16" },
   -- flags of commands, with underscores
   { false, "oneDNN's kernels are used wherever they are installed; there is no IPEX", "--ipex" },
   { false, "there are CPUs and CUDA GPUs, no XPU", "--use_xpu" },
+  -- members of enumerations and sections of configurations that newer versions of Accelerate renamed or dropped
+  { false, "the member is DistributedType.XLA; there are CPUs and CUDA GPUs, no TPU", "DistributedType#TPU" },
+  { false, "leave it out: oneDNN's kernels are used wherever they are installed", "ipex_config" },
   -- members of plugins and classes: the constructor does what these methods do in Accelerate
   { false, "give the options to the constructor, accel.FullyShardedDataParallelPlugin { auto_wrap_policy = ..., cpu_offload = ... }",
     [[FullyShardedDataParallelPlugin#set_auto_wrap_policy FullyShardedDataParallelPlugin#set_cpu_offload

@@ -23,12 +23,13 @@ local function line_at(text, n)
   return at
 end
 
--- The comment lines that end at the newline `at`: back to the first line that does not begin with "-".
+-- The comment lines that end at the newline `at`: back to the first line that does not begin with "-", at any depth.
 local function above(text, at)
   local window = 1000
   repeat
     local part = text:sub(math.max(1, at - window), at - 1):reverse()
-    local code = part:find "[^-]\n"
+    local code, blank = part:find "[^-%s][ \t]*\n", part:find "\n[ \t]*\n"
+    if blank and (not code or blank < code) then code = blank end
     window = window * 4
     if code or at <= window then return (part:sub(1, code and code + 1):reverse()) end
   until false
@@ -39,6 +40,7 @@ local function read(found, block)
   if not block:find("@param", 1, true) then return end
   local current
   for line in block:gmatch "[^\n]+" do
+    line = line:match "^%s*(.*)"
     local name, mark, rest = line:match "^%-%-%-@param%s+([%a_][%w_]*)(%??)%s+(.*)$"
     if name then
       current = { optional = mark == "?", rest = rest }

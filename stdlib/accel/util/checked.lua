@@ -10,9 +10,11 @@
 ---
 --- Lua drops arguments that have no parameter, and a misplaced option with them. The check of a function without `...` looks at three
 --- places after the last parameter, and raises if a script filled one. Inside the library a base class may pass more than an override
---- takes. A function with `...` checks its own arguments (check.surplus).
+--- takes. A function with `...` checks its own arguments (check.surplus). The first parameter of a method, self, must be an object of its
+--- class: a dot in the place of a colon is an error that says so.
 local annotations = require "accel.util.annotations"
 local class = require "accel.util.class"
+local isclass, class_of_metatable, base_of = class.isclass, class.of_metatable, class.base -- the module's own get checks as well
 
 local M = {}
 
@@ -35,6 +37,22 @@ local objects = setmetatable({}, { __mode = "k", __index = function(t, meta)
   if is then t[meta] = true end
   return is
 end })
+
+-- Metatables of the objects that have a method -> true: those of its class and the classes below it, and of any other class that took
+-- the function over. One look-up tells `object:method()` from `object.method()`.
+local function owners_of(cls, name, f)
+  return setmetatable({}, { __mode = "k", __index = function(t, meta)
+    local owner = class_of_metatable(meta)
+    while owner do
+      if owner == cls or originals[rawget(owner, name)] == f then
+        t[meta] = true
+        return true
+      end
+      owner = base_of(owner)
+    end
+    return nil
+  end })
+end
 
 -- What the code of checks calls.
 local NAMES <const> = "_type, _number, _integer, _getmetatable, _callable, _objects, _raw"
@@ -146,20 +164,25 @@ end
 ---@param who string the name in messages: "Linear"
 ---@param of_class? string the name of the class whose init it is
 ---@param base? any the method of a base class that this one overrides
+---@param cls? table the class of the method
 ---@return function
-function M.wrap(f, who, of_class, base)
+function M.wrap(f, who, of_class, base, cls)
   if made[f] then return made[f] end
   local info = debug.getinfo(f, "S")
   if info.what == "C" or originals[f] then return f end
   local params = annotations.of(f, of_class)
   local names, open = signature(f), debug.getinfo(f, "u").isvararg
-  if next(params) == nil and open then return f end
+  local owners = cls and names[1] == "self" and owners_of(cls, who, f)
+  if next(params) == nil and open and not owners then return f end
   local lines, nested, bound = {}, {}, {}
+  if owners then nested[1], bound[1] = owners, "_owners" end
   if not open then lines[1] = "if _1 ~= nil or _2 ~= nil or _3 ~= nil then _surplus(_1, _2, _3) end" end
   for i, name in ipairs(names) do
     local param = params[name]
     local code = param and condition(annotations.kind(param), param.optional)
-    if name == "self" and not of_class then code = '_type(V) == "table" or _type(V) == "userdata"' end
+    if name == "self" and not of_class then
+      code = owners and "_owners[_getmetatable(V)]" or '_type(V) == "table" or _type(V) == "userdata"'
+    end
     if code then
       lines[#lines + 1] = ("if not (%s) then return _bad(%d, ARGS) end"):format(code:gsub("%f[%w]V%f[%W]", name), i)
     end
@@ -206,7 +229,7 @@ function M.all(t, base)
   for _, key in ipairs(names) do -- a stand-in makes the check when it is first called
     local f = t[key]
     local put = made[f] or function(...)
-      local checked = M.wrap(f, key, nil, base and base[key])
+      local checked = M.wrap(f, key, nil, base and base[key], isclass(t) and t or nil)
       if originals[rawget(t, key)] == f then t[key] = checked end -- a script may have put its own there
       return checked(...)
     end

@@ -146,6 +146,9 @@ function M.handle(whole, f, who, names, params, what, ...)
     local value, param = select(what, ...), params[names[what]]
     local args = type(value) == "table" and spread(names, what, table.pack(...), who, param and param.optional)
     if args then return whole(table.unpack(args, 1, args.n)) end
+    if type(value) == "table" and not getmetatable(value) then
+      for key in next, value do require("accel.util.absent").refuse_option(who, key) end
+    end
     what = fault(who, names, params, what, value)
   end
   return settle(what, pcall(f, ...))

@@ -114,6 +114,14 @@ function M.of(x)
   return c and (classes[c] and c or owners[c]) or nil
 end
 
+--- The class whose instances have a metatable, nil for any other value.
+---@param meta any
+function M.of_metatable(meta) return meta ~= nil and (classes[meta] and meta or owners[meta]) or nil end
+
+--- The class that cls builds on, nil for Object.
+---@param cls table a class
+function M.base(cls) return classes[cls] end
+
 --- Puts a new table, the fallback table, between an instance and its class: a field that the instance itself lacks is
 --- looked up there, then in the class. Assigning such a field passes through __newindex every time, not
 --- only the first, and reading it needs no function. The class's metamethods are taken as they are now.

@@ -51,6 +51,8 @@ each("accel.", "accelerator.GatheredParameters deepspeed.GatheredParameters", {
   fwd_module = "the engine knows which modules use a parameter" })
 each("accel.accelerator.", "prepare_pippy", { example_args = "nothing is traced", example_kwargs = "nothing is traced" })
 each("accel.accelerator.", "Accelerator:load_state", { map_location = "tensors go to the model's devices" })
+each("accel.accelerator.", "Accelerator:prepare_optimizer", {
+  device_placement = "the state is where the parameters are" })
 each("accel.quant.", "load_and_quantize_model", { offload_state_dict = ONE_BY_ONE })
 each("accel.accelerator.", "load_and_quantize_model", { offload_state_dict = ONE_BY_ONE })
 each("accel.track.", "SummaryWriter", { max_queue = "logged values are written twice a second",
@@ -66,6 +68,7 @@ each("accel.track.", "SwanLabTracker", { experiment_name = IMPORT, description =
   workspace = IMPORT, tags = IMPORT, group = IMPORT })
 each("accel.track.", "WandBTracker", { save_code = "`wandb sync` sends the content of the run's folder, and accel puts no sources there",
   reinit = "a tracker is a separate run" })
-each("accel.track.", "DVCLiveTracker", { save_dvc_exp = "`dvc exp save` belongs to dvc", report = "`dvc plots show` makes reports" })
+each("accel.track.", "DVCLiveTracker", { live = "accel writes DVCLive's files itself",
+  save_dvc_exp = "`dvc exp save` belongs to dvc", report = "`dvc plots show` makes reports" })
 
 return reasons

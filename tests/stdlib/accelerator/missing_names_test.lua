@@ -1,5 +1,5 @@
 --- Names of Accelerate that were missing in silence, from the table ../shared/cases/face/missing.tsv: each is there, or an error that
---- says what to use. Skips where the table is absent. Rows about arguments, flags and behaviour have tests of their own.
+--- says what to use. Skips where the table is absent. Rows about arguments, flags and behaviour: missing_rows_test.lua.
 local accel = require "accel"
 local src = os.getenv "ACCEL_TEST_SRC"
 local file = io.open(src .. "/../shared/cases/face/missing.tsv")
@@ -42,7 +42,8 @@ for line in file:lines() do
   if state == "silent" then silent[#silent + 1] = name else counts[state] = counts[state] + 1 end
 end
 file:close()
-io.write(("%d work, %d refused with a reason, %d tried elsewhere, %d silent\n"):format(counts.works, counts.refused, counts.elsewhere, #silent))
+io.write(("%d work, %d refused with a reason, %d tried by missing_rows_test.lua, %d silent\n"):format(counts.works, counts.refused,
+  counts.elsewhere, #silent))
 assert(#silent == 0, "missing in silence: " .. table.concat(silent, " "))
 
 -- A refusal names what to use.

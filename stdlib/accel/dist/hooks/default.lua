@@ -2,9 +2,19 @@
 --- values are summed in f32 and divided before the sum is rounded, so that f16 overflows only if a single gradient
 --- does.
 local Future = require "accel.dist.hooks.future"
+local check = require "accel.util.check"
 local dist = require "accel.dist"
+local raise = require "accel.util.raise"
 
 local M = {}
+
+--- The tensor of a bucket. It raises for any other value.
+local function buffer_of(bucket)
+  if type(bucket) ~= "table" or type(bucket.buffer) ~= "function" then
+    raise("a communication hook is called with a bucket of gradients, got %s; give the hook to register_comm_hook", check.shown(bucket))
+  end
+  return bucket:buffer()
+end
 
 --- A future of the mean of flat tensor t over the group.
 local function mean(t, group) return Future(dist.all_reduce(t, { op = "mean", group = group, async_op = true }), t) end
@@ -15,10 +25,10 @@ local function mean(t, group) return Future(dist.all_reduce(t, { op = "mean", gr
 ---@param group any the ranks, nil: all
 ---@param bucket accel.dist.GradBucket
 ---@return accel.dist.hooks.Future
-function M.allreduce_hook(group, bucket) return mean(bucket:buffer(), group) end
+function M.allreduce_hook(group, bucket) return mean(buffer_of(bucket), group) end
 
 local function compress(dtype, group, bucket)
-  local buffer, short = bucket:buffer(), bucket:scratch("short", nil, dtype)
+  local buffer, short = buffer_of(bucket), bucket:scratch("short", nil, dtype)
   short:copy_(buffer)
   return mean(short, group):and_then(function(value)
     buffer:copy_(value)
