@@ -103,6 +103,11 @@ function M.no_sync(self, model, fn, ...)
     end, fn, ...)
   end
   if reduces(model) then return model:no_sync(fn, ...) end
+  if self.memory == "low" then -- a backward inside must not step (low_memory.lua)
+    local update = self._update
+    update.no_syncs = update.no_syncs + 1
+    return guard(function() update.no_syncs = update.no_syncs - 1 end, fn, ...)
+  end
   if fn == nil then return nothing end
   return check.callable("no_sync", "fn", fn)(...)
 end

@@ -37,13 +37,15 @@ local function shards(self) return self.fsdp_plugin ~= nil or self.deepspeed_plu
 
 local recomputed = setmetatable({}, { __mode = "k" })
 
---- Modules of ModuleLists, in the order of the model. Of lists inside lists only the outer ones.
-local function blocks_of(module, list)
+--- Modules of ModuleLists, in the order of the model, each once. Of lists inside lists only the outer ones.
+local function blocks_of(module, list, met)
   for _, child in module:named_children() do
     if class.isinstance(child, require "accel.nn.module_list") then
-      for _, block in ipairs(child) do list[#list + 1] = block end
+      for _, block in ipairs(child) do
+        if not met[block] then list[#list + 1], met[block] = block, true end
+      end
     else
-      blocks_of(child, list)
+      blocks_of(child, list, met)
     end
   end
   return list
@@ -61,7 +63,7 @@ function M.model(self, model)
     if not model:is_gradient_checkpointing() then model:gradient_checkpointing_enable() end
     return
   end
-  local blocks = blocks_of(model, {})
+  local blocks = blocks_of(model, {}, {})
   for _, block in ipairs(blocks) do
     local forward = block.forward
     rawset(block, "forward", function(it, ...)
@@ -122,14 +124,17 @@ end
 --- Why a backward keeps its gradients until the optimizer's step, although memory is "low". nil: it does not.
 local function keeps(self, update, engine)
   local optimizers = self._prepared.optimizers
+  if update.no_syncs > 0 then return "backward is inside no_sync" end
   if self.gradient_state.num_steps > 1 then return "gradients accumulate over micro-batches" end
   if self.num_processes > 1 then return "ranks average them in buckets" end
   for _, model in ipairs(self._prepared.models) do
     if rawget(model, "reducer") then return "a wrapper of the model holds them in buckets" end
   end
   if #optimizers ~= 1 then return ("%d optimizers are prepared, and a backward cannot tell which one steps"):format(#optimizers) end
-  if not optimizers[1].optimizer:_steps_singly() then
-    return ("%s steps on all parameters together"):format(class.of(optimizers[1].optimizer).__name:match "[^.]*$")
+  local optimizer = optimizers[1].optimizer
+  if not class.isinstance(optimizer, Optimizer) or not optimizer:_steps_singly() then
+    local cls = class.of(optimizer)
+    return ("%s steps on all parameters together"):format(cls and cls.__name:match "[^.]*$" or "a class of the script")
   end
   if update.weighted then return "a weight divides them when all are complete" end
   if update:scaler() then return "a loss scale divides them when all are complete" end
@@ -137,10 +142,19 @@ local function keeps(self, update, engine)
   if recording.running then return "accel.graph records the step" end
 end
 
+--- The options of a group that are numbers or booleans.
+local function options_of(group)
+  local options = {}
+  for key, value in next, group do
+    if type(value) == "number" or type(value) == "boolean" then options[key] = value end
+  end
+  return options
+end
+
 --- Before a backward: refuses a second one in an update whose parameters have moved.
 function M.begin(update)
   if update.consumed then
-    raise('backward: with memory = "low" the first backward of this update has stepped; call optimizer:step() once for each backward, add'
+    raise('backward: with memory = "low" the first backward of this update has stepped; call step() of the prepared optimizer once for each, add'
       .. ' the losses and call backward once, or set memory = "reduced"')
   end
 end
@@ -158,21 +172,44 @@ function M.consumer(self, update, engine)
     return nil
   end
   local optimizer = self._prepared.optimizers[1].optimizer
-  local step, handles = optimizer:_singly(), {}
+  local step, handles, stepped = optimizer:_singly(), {}, 0
+  update.options = {}
+  for g, group in ipairs(optimizer.param_groups) do update.options[g] = options_of(group) end
   for _, group in ipairs(optimizer.param_groups) do
     for _, p in ipairs(group.params) do
       if p.requires_grad then
         handles[#handles + 1] = p:register_post_accumulate_grad_hook(function()
-          update.consumed = true
+          if not p.grad then return end -- a hook of the script has dropped it
+          update.consumed, stepped = true, stepped + 1
           deferred.consumed[p] = true
           step(p)
         end)
       end
     end
   end
-  return require "accel.util.guard"(function()
+  return require "accel.util.guard"(function(failure)
     for _, handle in ipairs(handles) do handle:remove() end
+    if failure ~= nil and stepped > 0 then
+      self:_warn(('memory = "low": backward failed after %d of %d parameters had stepped, so the model is between two updates; load the last'
+        .. " checkpoint"):format(stepped, #handles))
+    end
   end)
+end
+
+--- When the optimizer steps: options of groups that changed since the backward, whose steps have used the values before.
+---@param self accel.Accelerator
+---@param update accel.accelerator.Update
+---@param optimizer accel.optim.Optimizer
+function M.changed(self, update, optimizer)
+  local options = update.options
+  for g, group in ipairs(optimizer.param_groups) do
+    for key, value in next, options[g] or {} do
+      if group[key] ~= value then
+        self:_warn(('memory = "low": %s of a parameter group has changed between backward and optimizer:step(), and the steps in backward'
+          .. ' used the value before; change it before backward, or set memory = "reduced"'):format(key))
+      end
+    end
+  end
 end
 
 --- For calls that need the gradients which a backward has consumed.

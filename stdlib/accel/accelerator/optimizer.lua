@@ -6,6 +6,7 @@ local checkpoint_folder = require "accel.accelerator.checkpoint_folder"
 local class = require "accel.util.class"
 local deferred = require "accel.nn.deferred"
 local foreign = require "accel.accelerator.foreign"
+local low_memory = require "accel.accelerator.low_memory"
 local options = require "accel.util.options"
 local proxy = require "accel.util.proxy"
 local raise = require "accel.util.raise"
@@ -116,6 +117,7 @@ function AcceleratedOptimizer:step(closure, ...)
       return loss
     end
   end
+  if update.consumed then low_memory.changed(self.accelerator, update, real) end
   update:finish(self)
   if engine and not closure then engine:clip(self) end
   local parallel = self.accelerator._parallel

@@ -21,6 +21,8 @@ local tensors = require "accel.util.tensors"
 ---@class accel.accelerator.Update
 ---@field closed boolean an optimizer stepped: the next backward begins another update
 ---@field consumed boolean? its backward has stepped and dropped gradients (low_memory.lua)
+---@field no_syncs integer blocks of no_sync that are open, if memory is "low"
+---@field options table<string, any>[]? of the groups of the optimizer that steps in backward, at that time
 ---@field weighted boolean? whether its backwards have weights. nil before the first
 local Update = class("accel.accelerator.Update")
 
@@ -29,7 +31,7 @@ local Update = class("accel.accelerator.Update")
 ---@param axis accel.parallel.Axis? ranks that average gradients, if not all
 function Update:init(prepared, scaler, axis)
   self.prepared, self._scaler, self.axis = prepared, scaler, axis
-  self.closed, self.weighted, self.n = true, nil, 0
+  self.closed, self.weighted, self.n, self.no_syncs = true, nil, 0, 0
   self.sums = {} -- sums[i]: weights of the first i backwards, on this rank
   self.totals = {} -- over all ranks, by the backward after which they begin
   self.stepped, self.weighed, self.from = {}, {}, {} -- by optimizer

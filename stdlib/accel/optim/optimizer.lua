@@ -380,6 +380,7 @@ function Optimizer:step(closure, ...)
     local _ <close> = accel.enable_grad()
     result = closure()
   end
+  if next(deferred.consumed) then require "accel.optim.singly".check(self) end
   local sharding = adopt(self)
   local tier = sharding and sharding:tier()
   if sharding then sharding:before() end
@@ -409,11 +410,7 @@ function Optimizer:step(closure, ...)
     if whole then require "accel.shard.whole".step(self, sharding, whole) end
   end
   if sharding then sharding:after() end
-  if next(deferred.consumed) then
-    for _, group in ipairs(self.param_groups) do
-      for _, p in ipairs(group.params) do deferred.consumed[p] = nil end
-    end
-  end
+  if next(deferred.consumed) then require "accel.optim.singly".finish(self) end
   self._steps = (self._steps or 0) + 1
   if recording.running then recording.count(self) end
   if spans.running then
@@ -432,50 +429,9 @@ function Optimizer:_steps_singly()
   return original(self.step) == original(Optimizer.step) and not self._sharding and not divided.steps
 end
 
---- A function that steps one parameter now and drops its gradient. Each parameter gets a step group of its own, with its own count of
---- steps, so that the numbers are those of a common step. step() then finds no gradients, counts the step and ends it.
+--- A function that steps one parameter now and drops its gradient (singly.lua).
 ---@return fun(p: accel.Tensor)
-function Optimizer:_singly()
-  deferred.drop(self)
-  local places = {}
-  for _, group in ipairs(self.param_groups) do
-    local private = self._private[group]
-    local groups = private.step_groups
-    private.step_groups = {}
-    for _, step_group in ipairs(groups) do
-      if #step_group.params == 1 then
-        private.step_groups[#private.step_groups + 1] = step_group
-      else
-        for _, p in ipairs(step_group.params) do
-          local shared = { step = step_group.step and unscoped(step_group.step.clone, step_group.step) }
-          for _, name in ipairs(self.numbers) do shared[name] = unscoped(step_group[name].clone, step_group[name]) end
-          self:_new_step_group(private, { p }, shared, step_group.fresh)
-        end
-      end
-    end
-    for _, step_group in ipairs(private.step_groups) do places[step_group.params[1]] = { group, step_group } end
-    for _, p in ipairs(private.pending) do places[p] = { group } end
-  end
-  return function(p)
-    local group, step_group = table.unpack(places[p])
-    local private = self._private[group]
-    local _ <close> = accel.no_grad()
-    if not step_group then
-      local pending = private.pending
-      private.pending = { p }
-      unscoped(admit, self, private, group)
-      for i, each in ipairs(pending) do
-        if rawequal(each, p) then table.remove(pending, i) break end
-      end
-      private.pending, step_group = pending, private.step_groups[#private.step_groups]
-    end
-    local grads = core.gradients(step_group.params)
-    self:update(group, step_group, grads, device_lr(private, group))
-    core.spend(grads)
-    step_group.fresh = false
-    core.zero(step_group.params)
-  end
-end
+function Optimizer:_singly() return require "accel.optim.singly".stepper(self, admit, device_lr) end
 
 --- Subclasses: one step of a step group.
 ---@param group table
