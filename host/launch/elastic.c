@@ -55,7 +55,7 @@ void aci_elastic_say(aci_job *j, const char *lost, const char *rest) {
   char line[2000];
   const int n = snprintf(line, sizeof line, "accel-run: %s; %s\n", lost, rest);
   aci_sink_put(j->one_sink ? &j->out : &j->err, line,
-               n < (int)sizeof line ? (size_t)n : sizeof line);
+               n < (int)sizeof line ? (size_t)n : sizeof line - 1);
 }
 
 static bool finished(const aci_job *j, int r) {
@@ -125,10 +125,12 @@ int aci_elastic_take(aci_job *j, const int *ended, int n, int *rest) {
     c->first = lost[0];
     c->text[0] = 0;
   }
-  const size_t at = strlen(c->text);
+  size_t at = strlen(c->text);
   for (int i = 0; i < n_lost; i++) note(j, lost[i]);
   if (j->agent != NULL) { /* several machines decide together */
-    aci_agent_lost(j, c->text + at + (at > 0 ? 2 : 0), !lives);
+    at += at > 0 ? strlen("; ") : 0;
+    const size_t end = strlen(c->text); /* a full text takes no more */
+    aci_agent_lost(j, c->text + (at < end ? at : end), !lives);
     for (int i = 0; i < n_lost && !lives; i++) rest[n_rest++] = lost[i];
     return n_rest;
   }

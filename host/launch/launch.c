@@ -72,6 +72,11 @@ static ac_status plan_ranks(aci_job *j, int cores, ac_err *e) {
   if (o->rendezvous != NULL && j->n > 64)
     return AC_FAIL(e, INVALID, "%d ranks on one machine; a job of num_machines MIN:MAX may have 64",
                    j->n);
+  if (o->rendezvous != NULL && (int64_t)j->n * o->num_machines > ACI_MAX_LOCAL)
+    return AC_FAIL(e, INVALID,
+                   "%d ranks on each of up to %d machines; a job of num_machines MIN:MAX may have "
+                   "%d ranks in all",
+                   j->n, o->num_machines, ACI_MAX_LOCAL);
   if (j->n > ACI_MAX_LOCAL)
     return AC_FAIL(e, INVALID, "%d ranks on one machine; there is room for %d", j->n,
                    ACI_MAX_LOCAL);

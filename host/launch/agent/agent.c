@@ -257,6 +257,17 @@ int64_t aci_agent_deadline(const aci_job *j) {
 /* ---- the beginning ---- */
 static uint64_t hash_text(const char *s) { return aci_hash_bytes(0, s, strlen(s)) | 1; }
 
+/* Numbers at the start are bytes and indexes of ACI_MAX_LOCAL entries (comm/segment.h). Machines may
+ * have different numbers of ranks, so only the record tells how many there are. */
+static ac_status check_size(const aci_record *r, ac_err *e) {
+  int n = 0;
+  for (uint32_t i = 0; i < r->n; i++) n += __builtin_popcountll(r->machine[i].ranks);
+  if (n <= ACI_MAX_LOCAL) return AC_OK;
+  return AC_FAIL(e, INVALID,
+                 "the %u machines have %d ranks; a job of num_machines MIN:MAX may have %d in all",
+                 (unsigned)r->n, n, ACI_MAX_LOCAL);
+}
+
 /* From the first record: which ranks run here, and where rank 0 is. */
 static bool take_plan(aci_agent *a) {
   aci_job *j = a->j;
@@ -310,7 +321,7 @@ static ac_status meet(aci_agent *a, ac_err *e) {
     AC_TRY(refused(a, e));
     say_waits(a);
   }
-  return AC_OK;
+  return check_size(&a->member.record, e);
 }
 
 ac_status aci_agent_join(aci_job *j, ac_err *e) {

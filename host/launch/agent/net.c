@@ -158,7 +158,10 @@ static void tell_place(net_link *k, const peer *p) {
   put(k, ACI_FRAME_BOOK, &b, sizeof b);
 }
 
-static void take_place(aci_net *n, const book_body *b) {
+static void take_place(aci_net *n, const void *body) {
+  book_body given;
+  const book_body *b = &given;
+  memcpy(&given, body, sizeof given); /* it is not aligned */
   if (b->uid == n->own.uid || b->uid == 0 || peer_of(n, b->uid) != NULL ||
       n->n_peers == ACI_NET_PEERS)
     return;
@@ -190,8 +193,9 @@ static bool fits(aci_net *n, const aci_net_hello *h) {
   return false;
 }
 
-static void take_hello(aci_net *n, net_link *k, const aci_net_hello *given) {
-  aci_net_hello h = *given;
+static void take_hello(aci_net *n, net_link *k, const void *body) {
+  aci_net_hello h;
+  memcpy(&h, body, sizeof h); /* it is not aligned */
   if (memcmp(h.magic, n->own.magic, sizeof h.magic) != 0 || h.order != n->own.order ||
       h.protocol != n->own.protocol || h.uid == 0 || h.uid == n->own.uid) {
     drop(k);
@@ -414,7 +418,19 @@ static bool parse_seed(const char *text, size_t bytes, peer *p) {
   return true;
 }
 
+/* One address twice: the job would wait for an agent at each. */
+static ac_status check_twice(const aci_net *n, const peer *p, ac_err *e) {
+  for (const peer *q = n->peers; q < p; q++)
+    if (q->port == p->port && strcmp(q->address, p->address) == 0)
+      return AC_FAIL(e, INVALID, "rendezvous: %s and %s are the same address, port %d", q->host,
+                     p->host, p->port);
+  return AC_OK;
+}
+
 static ac_status take_seeds(aci_net *n, const char *seeds, ac_err *e) {
+  if (strlen(seeds) >= sizeof n->own.seeds) /* machines compare the whole list */
+    return AC_FAIL(e, INVALID, "rendezvous: the list is longer than %zu bytes",
+                   sizeof n->own.seeds - 1);
   for (const char *at = seeds; *at != 0;) {
     const size_t bytes = strcspn(at, ",");
     char why[128], found[1][ACI_ADDRESS];
@@ -428,11 +444,16 @@ static ac_status take_seeds(aci_net *n, const char *seeds, ac_err *e) {
     if (aci_resolve(p->host, found, 1, &may_change, why, sizeof why) == 0)
       return AC_FAIL(e, INVALID, "rendezvous: cannot find %s: %s", p->host, why);
     memcpy(p->address, found[0], sizeof p->address);
+    AC_TRY(check_twice(n, p, e));
     n->n_peers = ++n->n_seeds;
     at += bytes;
     if (*at == ',') at++;
   }
-  return n->n_seeds > 0 ? AC_OK : AC_FAIL(e, INVALID, "rendezvous: there is no address");
+  if (n->n_seeds == 0) return AC_FAIL(e, INVALID, "rendezvous: there is no address");
+  if (n->n_seeds > n->own.max) /* the job begins with an agent at each */
+    return AC_FAIL(e, INVALID, "rendezvous: %d addresses for a job of at most %d machines",
+                   n->n_seeds, n->own.max);
+  return AC_OK;
 }
 
 /* The loopback that a name leads to here may be another address elsewhere (/etc/hosts). */

@@ -36,7 +36,9 @@ bool aci_member_unpack(const void *bytes, size_t n, aci_member_msg *out, aci_rec
   if (n < offsetof(aci_record, machine)) return false;
   const unsigned char *at = (const unsigned char *)bytes + sizeof *out;
   memcpy(record, at, offsetof(aci_record, machine));
-  if (record->n > ACI_MEMBER_MAX || n != record_bytes(record->n)) return false;
+  if (record->number == 0 || record->n == 0 || record->n > ACI_MEMBER_MAX ||
+      n != record_bytes(record->n))
+    return false;
   memcpy(record->machine, at + offsetof(aci_record, machine), n - offsetof(aci_record, machine));
   for (uint32_t i = 1; i < record->n; i++)
     if (record->machine[i].id <= record->machine[i - 1].id) return false;
