@@ -46,7 +46,30 @@ void aci_observe(ac_world *w) {
   w->place.rank = last;
 }
 
+/* What the ranks of the start compare when they join must be as it was then (shm.c). */
+static ac_status compare(const ac_world *w, ac_err *e) {
+  for (int i = 0; i < w->place.local_size; i++) {
+    aci_page p;
+    if (i == w->place.local_rank) continue;
+    aci_page_read(aci_page_of(w->segment.head, i), &p);
+    if (atomic_load(&p.joins) != ACI_JOIN_NONE || atomic_load(&p.state) != ACI_RUNNING) continue;
+    if (strcmp(p.version, w->version) != 0)
+      return AC_FAIL(
+          e, MISMATCH,
+          "refused a new rank: accel was replaced since the job started: it runs %s, the "
+          "new rank %s",
+          p.version, w->version);
+    if (p.script_hash != 0 && w->script_hash != 0 && p.script_hash != w->script_hash)
+      return AC_FAIL(e, MISMATCH,
+                     "refused a new rank: %s has changed since the job started; put back its old "
+                     "contents, or start the job again",
+                     w->script);
+  }
+  return AC_OK;
+}
+
 static ac_status observer_join(ac_world *w, ac_err *e) {
+  AC_TRY(compare(w, e));
   w->impl = aci_shm_pairs_new(w->place.local_size);
   if (w->impl == NULL) return AC_FAIL(e, OOM, "no memory for the backend's tables");
   w->page->tid = (int32_t)syscall(SYS_gettid);

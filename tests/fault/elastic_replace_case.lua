@@ -4,7 +4,8 @@
 -- While ranks are missing, the others hold each update until one is ready to join. After the first time in vain they do not. PLAN, with commas:
 --   SEAT:UPDATE     the process in that seat is killed when it begins that update, once
 --   POINT[:N]       a new rank is killed there, once: preamble, prepared, receive (at message N), received, healed, first, error, other
---                   (its script makes another model), hand (it calls a collective by hand). send:N: the rank that gives it the state
+--                   (its script makes another model), hand (it calls a collective by hand). send:N: the rank that gives it the state.
+--                   changed: the file of this script is changed when a process is killed
 --   none            no new rank is expected
 --   leave:UPDATE, scale:UPDATE  in that update the first rank asks for its last one to leave, or for all RANKS again
 local accel = require "accel"
@@ -21,10 +22,12 @@ log:setvbuf "no"
 
 --- Whether this is the first process that comes to a point of the plan.
 local function once(name) return os.execute(("mkdir '%s/%s' 2>/dev/null"):format(folder, (name:gsub(":", "_")))) or false end
-local function die(name)
-  if once(name) then os.execute("kill -9 " .. pid) end
-end
 local at = {}
+local function die(name)
+  if not once(name) then return end
+  if at.changed then os.execute(("echo '-- another' >>'%s'"):format(arg[0])) end
+  os.execute("kill -9 " .. pid)
+end
 for word in (arg[5] or ""):gmatch "[^,]+" do
   local name, n = word:match "^(%w+):?(%d*)$"
   at[name] = at[name] or {}
@@ -41,7 +44,7 @@ local function count(name, plan)
   end
 end
 
-if at.none or at.leave then hold = 0 elseif at.error or at.hand or at.other then hold = 1 end
+if at.none or at.leave then hold = 0 elseif at.error or at.hand or at.other or at.changed then hold = 1 end
 point "preamble"
 if joins and at.error and once "error" then error("on purpose", 0) end
 if joins and at.hand then dist.all_reduce(accel.ones(1)) end

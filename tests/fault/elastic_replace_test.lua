@@ -8,7 +8,7 @@ local ranks = dofile((arg[0]:match "^.*/" or "") .. "../support/ranks.lua")
 local sample = ranks.sample
 local jobs = tonumber(arg[1]) or (sample.full and 40 or 1)
 local tmp = (os.getenv "ACCEL_TEST_TMP" or os.tmpname() .. ".d") .. "/replace"
-local script = ranks.tests .. "fault/elastic_replace_case.lua"
+local script = tmp .. "/case.lua" -- a copy, which a plan may change
 local random = accel.util.Random(sample.seed)
 local M <const>, UPDATES <const>, LIMIT <const> = 6, 15, sample.sanitized and 30 or 5
 print(("ACCEL_TEST_SEED=%d, %d jobs"):format(sample.seed, jobs))
@@ -20,7 +20,7 @@ end
 
 --- Runs a job. Returns its output, its exit status and the results of its processes: { hash, steps, size, pause, kinds, losses }.
 local function run(n, plan, words, workers)
-  os.execute(("rm -rf '%s' && mkdir -p '%s'"):format(tmp, tmp))
+  os.execute(("rm -rf '%s' && mkdir -p '%s' && cp '%s' '%s'"):format(tmp, tmp, ranks.tests .. "fault/elastic_replace_case.lua", script))
   local pipe = assert(io.popen(("timeout -s KILL 100 '%s' --num-threads 1 --num-machines 1:1 --nproc-per-node %d %s '%s' '%s' %d %d %d '%s' %d 2>&1 "
     .. "</dev/null; echo status $?"):format(accel.process.program(), n, words or "", script, tmp, M, UPDATES, n, plan, workers or 0)))
   local text = pipe:read "a"
@@ -116,6 +116,7 @@ local POINTS <const> = {
   { "first", 3, "rank 1 [^\n]* was killed", HEALED },
   { "send:4", 3, "rank 0 [^\n]* was killed", HEALED },
   { "error", 2, "exited with status 1 before it had the job's state; the job continues without it" },
+  { "changed", 2, "refused a new rank: [^\n]*case.lua has changed since the job started", "exited with status 1 before it had the job's state" },
   { "hand", 2, "this rank replaces a lost one", "the job continues without it" },
   { "other", 2, "whose state does not fit: model: [^\n]*has shape", "exited with status 1 before it had the job's state" },
 }
