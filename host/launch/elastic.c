@@ -278,6 +278,7 @@ void aci_elastic_turn(aci_job *j) {
   if (j->o->min_machines == 0 || j->ranks == NULL || j->failed >= 0) return;
   expel(j);
   if (j->agent != NULL) return;
+  aci_replace_expire(j);
   if (!j->elastic.pending) aci_replace_turn(j);
   if (!j->elastic.pending) return;
   const uint32_t round = atomic_load(&j->segment.head->abort_reason.round);

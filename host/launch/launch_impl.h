@@ -90,9 +90,11 @@ typedef struct aci_rank {
    * was lost in the change under way */
   int64_t stopped_at;
   bool expelled, lost;
-  /* It was started into the job, and does not have its state yet. It was asked to leave, and has.
-   * Starts of this seat since a rank was healed in it. How a guest ended */
-  bool joins, leaves, gone;
+  /* It was started into the job, and does not have its state yet. It was asked to leave, and has. It
+   * took too long to take the state over, since healing_at (ns). Starts of this seat since a rank was
+   * healed in it. How a guest ended */
+  bool joins, leaves, gone, hangs;
+  int64_t healing_at;
   int tries;
   char end[240];
   aci_stream out, err;
@@ -148,9 +150,10 @@ typedef struct aci_job {
   int signal, n_signals;
   bool pipe_closed; /* whoever read our output is gone, which ends the job as it ends a filter */
   uint64_t oom_kills;
-  bool refused;  /* the last attempt, by its root cause */
-  bool resizes;  /* ranks may join and leave an elastic job */
-  bool replaces; /* and new ones take the place of lost ones */
+  bool refused;    /* the last attempt, by its root cause */
+  bool resizes;    /* ranks may join and leave an elastic job */
+  bool replaces;   /* and new ones take the place of lost ones */
+  int64_t timeout; /* of a wait for another rank, ns */
   aci_elastic elastic;
   struct aci_agent *agent; /* of an elastic job of several machines. NULL: none */
 } aci_job;
@@ -221,6 +224,7 @@ bool aci_replace_ended(aci_job *j, int r);
  * planned change when all are there. */
 void aci_replace_turn(aci_job *j);
 int64_t aci_replace_deadline(const aci_job *j);
+void aci_replace_expire(aci_job *j); /* ends ranks for whose state the others wait too long */
 /* Takes ranks that leave out of the n seats, and adds those that are ready. Returns their number.
  * ACI_MAX_LOCAL seats have room. */
 int aci_replace_members(aci_job *j, int *seat, int n, uint64_t committed);

@@ -39,12 +39,30 @@ static bool in_order(const aci_job *j, int r) {
 static bool is_member(const aci_job *j, int r) { return in_order(j, r) && !j->ranks[r].ended; }
 
 /* ---- ends of guests ---- */
+/* The others wait for a new rank in their collectives. They would end the job a little later. */
+static int64_t limit_of(const aci_job *j) { return j->timeout / 5 * 4; }
+
+void aci_replace_expire(aci_job *j) {
+  const int64_t limit = limit_of(j);
+  for (int r = 0; r < j->n && limit > 0; r++) {
+    aci_rank *p = &j->ranks[r];
+    if (!p->joins || p->ended || p->healing_at == 0 || p->ended_by != 0 ||
+        aci_now_ns() - p->healing_at < limit ||
+        atomic_load(&page_of(j, r)->joins) != ACI_JOIN_HEALING)
+      continue;
+    p->hangs = true;
+    p->ended_by = SIGKILL;
+    kill(p->pid, SIGKILL);
+  }
+}
+
 bool aci_replace_ended(aci_job *j, int r) {
   aci_rank *p = &j->ranks[r];
   const bool member = in_order(j, r);
   char how[64], name[24];
-  if (p->sig == 0) p->tries = TRIES; /* its script ends it: another one would end as well */
-  if (p->sig != 0)
+  if (p->sig == 0 || p->hangs) p->tries = TRIES; /* its script ends it, and would end another one */
+  if (p->hangs) snprintf(how, sizeof how, "was ended after %.3g s", (double)limit_of(j) / 1e9);
+  else if (p->sig != 0)
     snprintf(how, sizeof how, "was killed by signal %d (%s)", p->sig,
              aci_signal_name(p->sig, name, sizeof name));
   else snprintf(how, sizeof how, "exited with status %d", p->code);
@@ -274,6 +292,7 @@ void aci_replace_admit(aci_job *j) {
   for (int i = 0; i < j->elastic.n_order; i++) {
     aci_page *page = page_of(j, j->elastic.order[i]);
     uint32_t ready = ACI_JOIN_READY;
+    j->ranks[j->elastic.order[i]].healing_at = aci_now_ns();
     if (atomic_compare_exchange_strong(&page->joins, &ready, ACI_JOIN_HEALING))
       aci_futex_wake(&page->joins);
   }

@@ -5,6 +5,7 @@
 --   SEAT:UPDATE     the process in that seat is killed when it begins that update, once
 --   POINT[:N]       a new rank is killed there, once: preamble, prepared, receive (at message N), received, healed, first, error, other
 --                   (its script makes another model), hand (it calls a collective by hand). send:N: the rank that gives it the state.
+--                   stuck: a new rank never takes over the state that it received
 --                   changed: the file of this script is changed when a process is killed
 --   none            no new rank is expected
 --   leave:UPDATE, scale:UPDATE  in that update the first rank asks for its last one to leave, or for all RANKS again
@@ -44,7 +45,7 @@ local function count(name, plan)
   end
 end
 
-if at.none or at.leave then hold = 0 elseif at.error or at.hand or at.other or at.changed then hold = 1 end
+if at.none or at.leave then hold = 0 elseif at.error or at.hand or at.other or at.changed or at.stuck then hold = 1 end
 point "preamble"
 if joins and at.error and once "error" then error("on purpose", 0) end
 if joins and at.hand then dist.all_reduce(accel.ones(1)) end
@@ -64,6 +65,7 @@ point "prepared"
 local healed = core.healed
 core.healed = function(...)
   point "received"
+  while at.stuck do os.execute "sleep 0.1" end
   healed(...)
   point "healed"
 end
