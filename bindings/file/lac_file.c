@@ -365,7 +365,10 @@ static int load(lua_State *L) {
     lua_setfield(L, 2, "device");
   }
   lac_opts o = lac_opts_open(L, S, 2, names);
-  ac_device *d = lac_opt_device(&o, "device", lac_opt_device(&o, "map_location", NULL));
+  const bool other = lac_opt_push(&o, "map_location") != 0;
+  if (other && lac_opt_push(&o, "device") != 0)
+    return lac_error(L, S, AC_INVALID, "load: device and map_location mean the same; give one");
+  ac_device *d = lac_opt_device(&o, other ? "map_location" : "device", NULL);
   const int before = lua_gettop(L);
   ac_err e;
   bool is_pt;

@@ -31,8 +31,8 @@ end
 function M.read_index(path)
   local value, message, code = read_json(path)
   if not value then return nil, message, code end
-  local map = value.weight_map
-  if map == nil and type(select(2, next(value))) == "string" then map = value end -- Accelerate also reads a plain map of files
+  local map, _, first = value.weight_map, next(value)
+  if map == nil and type(first) == "string" then map = value end -- Accelerate also reads a plain map of files
   if type(map) ~= "table" or next(map) == nil then return nil, path .. ": has no weight_map", "format" end
   local files, seen = {}, {}
   for name, part in ordered.iterate(map) do

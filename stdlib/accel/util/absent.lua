@@ -152,7 +152,7 @@ end
 ---@param before string the prefix of the name: "accel.nn.", "Accelerator:"
 ---@param name any
 function M.refuse(before, name)
-  local row = rows[name] or type(name) == "string" and rows[before .. name]
+  local row = type(name) == "string" and rows[before .. name] or rows[name] -- the class's own row first
   if row then raise("%s", text_of(before .. name, row)) end
 end
 

@@ -3,6 +3,7 @@
 local annotations = require "accel.util.annotations"
 local check = require "accel.util.check"
 local checked = require "accel.util.checked"
+local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 
 local M = {}
@@ -55,8 +56,7 @@ end
 local library <const> = debug.getinfo(1, "S").source:match "^(.*)util/[^/]*$" or "@"
 
 -- Whether the function that called a checked one is the library's own; pcall and the like pass on what they are given.
-local function from_library()
-  local level = 5
+local function from_library(level)
   while true do
     local info = debug.getinfo(level, "S")
     if not info then return true end -- the first function of a thread
@@ -71,7 +71,7 @@ end
 ---@param base any the method that this one overrides, or nil: a script may give as many as that takes
 ---@param ... any what was given after the last parameter
 function M.surplus(who, names, base, ...)
-  if from_library() then return end
+  if from_library(5) then return end
   local room = type(base) == "function" and debug.getinfo(checked.original(base), "u").nparams - #names or 0
   for i = math.max(1, room + 1), 3 do
     local value = select(i, ...)
@@ -92,9 +92,9 @@ local function is_raw(err)
   return false
 end
 
-local function settle(message, ok, ...)
+local function settle(message, certain, ok, ...)
   if ok then return ... end
-  if is_raw((...)) then raise("%s", message) end
+  if is_raw((...)) or certain and not tostring((...)):find(", with a colon", 1, true) then raise("%s", message) end
   error((...), 0)
 end
 
@@ -142,16 +142,19 @@ end
 ---@param what integer|string the position of the argument, or the message about an option
 ---@param ... any arguments
 function M.handle(whole, f, who, names, params, what, ...)
+  local certain = false
   if math.type(what) then
     local value, param = select(what, ...), params[names[what]]
-    local args = type(value) == "table" and spread(names, what, table.pack(...), who, param and param.optional)
+    -- in a script, a plain table or a number in the place of self is a dot for a colon, whatever the function says of its other arguments
+    certain = names[what] == "self" and not class.of_metatable(getmetatable(value)) and not from_library(3)
+    local args = not certain and type(value) == "table" and spread(names, what, table.pack(...), who, param and param.optional)
     if args then return whole(table.unpack(args, 1, args.n)) end
     if type(value) == "table" and not getmetatable(value) then
       for key in next, value do require("accel.util.absent").refuse_option(who, key) end
     end
     what = fault(who, names, params, what, value)
   end
-  return settle(what, pcall(f, ...))
+  return settle(what, certain, pcall(f, ...))
 end
 
 return M

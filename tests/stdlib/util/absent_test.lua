@@ -86,7 +86,7 @@ for code, part in accel.pairs {
   ["accel.ones(2):numpy()"] = "a tensor has no field or method 'numpy'; t:tolist() makes tables",
   ["accel.ones(2):resize_(1)"] = "no field or method 'resize_'; make a new tensor",
   ["accel.lstm_cell()"] = "accel.lstm_cell is not in accel; nn.RNN, nn.LSTM, nn.GRU",
-  ["accel.nn.Linear(1, 1):cuda()"] = "nil value (method 'cuda'); tensors and models go to a device by x:to",
+  ["accel.nn.Linear(1, 1):cuda()"] = "Module:cuda is not in accel; tensors and models go to a device by x:to",
   ["accel.nn.Linear(1, 1):cpu()"] = "model:to \"cpu\" moves it",
 } do
   local _, err = xpcall(assert(load("local accel = require 'accel' " .. code)), accel.traceback)
