@@ -76,10 +76,11 @@ local function train(double)
   local loader = accel.data.DataLoader(data(), { batch_size = ROWS, shuffle = true, seed = 9, num_workers = form == "workers" and 2 or 0 })
   model, adam, schedule, loader = accelerator:prepare(model, adam, schedule, loader)
   if sgd then sgd, second = accelerator:prepare(sgd, second) end
-  local losses, consumed, changes = {}, {}, 0 -- by update; by epoch and position
+  local losses, consumed, changes, told = {}, {}, 0, 0 -- by update; by epoch and position
   local pending, by_row, drawn = {}, {}, {}
   accelerator:on_membership_change(function(change)
-    changes = changes + 1
+    if change.generation ~= told then changes = changes + 1 end -- a loss within the call repeats it
+    told = change.generation
     assert(change.kind == "lost" and change.num_processes == accelerator.num_processes and change.process_index == accelerator.process_index)
   end)
   local function micro_batch(batch)
