@@ -189,22 +189,37 @@ local function past_the_end(level)
   for name in (line or ""):gmatch "%f[%w_]([%a_][%w_]*)%s*%[" do
     local value = value_at(level + 1, name)
     if not accel.is_tensor(value) or value.ndim == 0 then return "" end
-    if said == "" then said = ("; %s has %d, and %s[%d] is nil, so that ipairs ends"):format(name, #value, name, #value + 1) end
+    if said == "" then said = ("; the last position of %s is %d, and %s[%d] is nil"):format(name, #value, name, #value + 1) end
   end
   return said
 end
 
--- "; did you mean nn.Linear?" for "attempt to call a nil value (field 'Linaer')", otherwise "".
+-- "; use x:sum(...), with a colon" for an op that got no tensor, if the line calls it with a dot on a tensor or on a result.
+local function op_with_dot(text, level)
+  local op = text:match "bad argument #1 '[%w_]+' to '([%w_]+)' %(expected tensor, got"
+  local info = op and debug.getinfo(level + 1, "Sl")
+  local line = info and line_of(info)
+  if not line then return "" end
+  local owner = qualifier(info, op, ".")
+  if owner and accel.is_tensor(value_at(level + 1, owner)) or line:find("[%)%]]%." .. op .. "%f[^%w_]") then
+    return ("; use %s:%s(...), with a colon"):format(owner or "x", op)
+  end
+  return ""
+end
+
+-- "; did you mean nn.Linear?" for "attempt to call a nil value (field 'Linaer')" or "attempt to index" one, otherwise "".
 local function hint(text, level)
   local index = text:match "nil value %(field '([^']*)'%)"
   if index == "?" or index == "integer index" then return past_the_end(level + 1) end
-  local kind, called = text:match("attempt to call a nil value %((%l+) '([%w_]+)'%)")
+  local verb, kind, called = text:match("attempt to (%l+) a nil value %((%l+) '([%w_]+)'%)")
+  if verb ~= "call" and verb ~= "index" then kind = nil end
   local info = debug.getinfo(level + 1, "Sl")
   while info and info.what == "C" do
     level = level + 1
     info = debug.getinfo(level + 1, "Sl")
   end
-  if not info or (kind ~= "field" and kind ~= "method") then return "" end
+  if not info then return "" end
+  if kind ~= "field" and kind ~= "method" then return (op_with_dot(text, level + 1)) end -- keeps this level
   if kind == "method" and elsewhere[called] then return "; " .. elsewhere[called] end
   local use = kind == "method" and require "accel.util.absent".instead_of("Module", called)
   if use then return "; " .. use end

@@ -111,7 +111,7 @@ bool lac_opt_dtype(const lac_opts *o, const char *name, ac_dtype *out) {
   if (s == NULL) return false;
   if (!ac_dtype_find(s, out))
     lac_argerror(o->L, o->S, AC_INVALID, NULL, 0, name,
-                 "no dtype '%s'; there are f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool", s);
+                 "no dtype '%s'; there are f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool c64 c128", s);
   return true;
 }
 

@@ -206,13 +206,24 @@ static bool is_given(const app_options *o, int id) {
 
 bool app_launch_check(app_options *o) {
   char name[40];
-  if (!o->launches && o->launch.min_machines > 0)
-    return app_usage("--num-machines %s", "1:1 needs --nproc-per-node, the ranks of the machine",
+  if (!o->launches && o->launch.min_machines > 0) {
+    snprintf(name, sizeof name, "%d:%d", o->launch.min_machines, o->launch.num_machines);
+    return app_usage("--num-machines %s needs --nproc-per-node, the ranks on each machine%s", name,
                      "");
-  for (int i = 0; i < o->n_given && !o->launches; i++)
+  }
+  for (int i = 0; i < o->n_given && !o->launches; i++) {
+    int id = o->given[i].option->id;
+    bool elastic = id == REPLACE || id == RENDEZVOUS || id == WAIT_MACHINES;
     if (needs_launch(o->given[i].option))
-      return app_usage("--%s is for several ranks: give --num-processes, too%s",
-                       app_spell(o->given[i].option->name, name, sizeof name), "");
+      return app_usage(
+          elastic
+              ? "--%s is for jobs that may lose ranks; add --num-machines %s and --nproc-per-node"
+              : "--%s is for several ranks; add --num-processes%s",
+          app_spell(o->given[i].option->name, name, sizeof name),
+          !elastic        ? ""
+          : id == REPLACE ? "1:1"
+                          : "MIN:MAX");
+  }
   if (is_given(o, WAIT_MACHINES) && o->launch.rendezvous == NULL)
     return app_usage("--wait-machines: one machine waits for no other; add --num-machines MIN:MAX "
                      "and --rendezvous%s%s",

@@ -198,8 +198,8 @@ static ac_status ask(aci_head *h, _Atomic uint32_t *word, int value, ac_err *e) 
 
 ac_status aci_ask_ranks(aci_head *h, int n, ac_err *e) {
   if (n < 1 || n > (int)h->n_ranks)
-    return AC_FAIL(e, INVALID, "expected 1 to %u ranks, with which the job started, got %d",
-                   h->n_ranks, n);
+    return AC_FAIL(e, INVALID, "%d ranks: choose 1 to %u, the number with which the job started", n,
+                   h->n_ranks);
   return ask(h, &h->members.want_ranks, n, e);
 }
 
@@ -209,7 +209,7 @@ ac_status aci_ask_leave(aci_head *h, int seat, ac_err *e) {
     running += atomic_load(&aci_page_of(h, i)->state) == ACI_RUNNING;
   if (seat < 0 || seat >= (int)h->n_ranks ||
       atomic_load(&aci_page_of(h, seat)->state) != ACI_RUNNING)
-    return AC_FAIL(e, INVALID, "rank %d does not run", seat);
+    return AC_FAIL(e, INVALID, "rank %d is not running; accel-run top shows the ranks", seat);
   if (running < 2) return AC_FAIL(e, INVALID, "rank %d is the last one", seat);
   return ask(h, &h->members.want_leave, 1 + seat, e);
 }

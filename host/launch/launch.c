@@ -137,7 +137,9 @@ static ac_status check_elastic(const ac_launch_options *o, const ac_params *para
         "--main-process-ip and --main-process-port");
   if (o->min_machines == 0) return AC_OK;
   if (o->nproc_per_node == 0)
-    return AC_FAIL(e, INVALID, "num_machines 1:1 needs --nproc-per-node, the ranks of the machine");
+    return AC_FAIL(e, INVALID,
+                   "num_machines %d:%d needs --nproc-per-node, the ranks on each machine",
+                   o->min_machines, o->num_machines);
   if (o->num_machines > 1) AC_TRY(check_machines(o, params, e));
   if (o->front_argv != NULL)
     return AC_FAIL(e, INVALID, "num_machines 1:1: a prompt cannot lose ranks; use --num-processes");

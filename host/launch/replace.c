@@ -171,8 +171,9 @@ static void say_healed(aci_job *j, int r) {
   char who[160], rest[80];
   p->joins = false;
   p->tries = 0;
-  snprintf(who, sizeof who, "rank %d (pid %d, %s) is healed (%.3g MiB in %.2f s)", r, (int)p->pid,
-           j->host, (double)page->heal_bytes / 1048576.0, page->heal_seconds);
+  snprintf(who, sizeof who,
+           "rank %d (pid %d, %s) joined with the state of the others (%.1f MiB in %.2f s)", r,
+           (int)p->pid, j->host, (double)page->heal_bytes / 1048576.0, page->heal_seconds);
   snprintf(rest, sizeof rest, "generation %llu: %d ranks",
            (unsigned long long)j->elastic.generation, j->elastic.n_order);
   aci_elastic_say(j, who, rest);

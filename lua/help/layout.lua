@@ -8,6 +8,7 @@ local tables = accel.host_chunk "help/table"
 local M = {}
 
 local SET_IN <const> = "    "
+local RULES <const> = { "=", "-", "~" } -- under headings, by depth
 
 local function columns_of(text) return utf8.len(text) or #text end
 
@@ -155,7 +156,7 @@ function M.plain(lines, width)
     flush()
     put ""
     put(text)
-    if #marks <= 2 then put(((#marks == 1 and "=" or "-"):rep(columns_of(text)))) end
+    put(RULES[math.min(#marks, #RULES)]:rep(columns_of(text)))
     put ""
   end
   for _, line in ipairs(lines) do
@@ -178,7 +179,7 @@ function M.plain(lines, width)
     elseif fence then
       fenced[#fenced + 1] = line
     else
-      local text = line:gsub("%[([^%]]*)%]%([^)]*%.md[^)]*%)", "%1"):gsub("`", ""):gsub("%*%*(.-)%*%*", "%1")
+      local text = tables.unmarked(line)
       local marks, title = text:match "^(#+) (.*)$"
       if #rows > 0 ~= (line:find "^|" ~= nil) or text == "" or text:find "^%s*[-*] " or text:find "^%s*%d+%. " then flush() end
       if marks then heading(marks, title)

@@ -5,6 +5,13 @@ local GAP <const> = "  "
 
 local function columns_of(text) return utf8.len(text) or #text end
 
+--- Text without the marks of links to pages, code and bold words.
+---@param text string
+---@return string
+function M.unmarked(text)
+  return (text:gsub("%[([^%]]*)%]%([^)]*%.md[^)]*%)", "%1"):gsub("`", ""):gsub("%*%*(.-)%*%*", "%1"))
+end
+
 --- Cells of a row, "| a | b |". "\|" is not a border.
 ---@param line string
 ---@return string[]
@@ -12,7 +19,7 @@ function M.cells(line)
   local cells = {}
   local inner = line:match "^%s*|(.-)|?%s*$":gsub("\\|", "\1")
   for cell in (inner .. "|"):gmatch "([^|]*)|" do
-    cells[#cells + 1] = cell:match "^%s*(.-)%s*$":gsub("\1", "|"):gsub("`", ""):gsub("%*%*", "")
+    cells[#cells + 1] = M.unmarked(cell:match "^%s*(.-)%s*$":gsub("\1", "|"))
   end
   return cells
 end

@@ -22,19 +22,19 @@ local FILES = { "process", "dispatch", "compile", "mlp", "bandwidth", "adamw", "
 
 local declared = {
   name = "accel-run bench", usage = "[options] [NAME...]",
-  summary = "Measures accel beside PyTorch and others, by turns. Without a NAME: every bench.",
-  { "rounds", "int", nil, "N", "rounds; what is shown is their median [5; 15 with --save or --against]" },
-  { "threads", "int", math.min(2, accel.num_threads()), "N", "threads of either side" },
-  { "peers", "string", nil, "LIST", "of " .. table.concat(h.CONFIGS, ",") .. ", or none" },
-  { "json", "string", nil, "FILE", "write everything there, raw figures too" },
-  { "save", "string", nil, "FILE", "keep the figures there; in a folder by machine" },
-  { "against", "string", nil, "FILE", "compare with figures of --save, or by turns with another accel-run;"
-    .. " the status is 1 if a row is slower" },
-  { "plots", "string", nil, "FOLDER", "write the curves of scale there, as PNG" },
-  { "list", "flag", false, nil, "tell what there is" },
-  { "no_idle_gate", "flag", false, nil, "measure also beside other work" },
-  { "quick", "flag", false, nil, "tiny sizes, to see that it works" },
-  { "python", "string", nil, "PROGRAM", "the interpreter that has PyTorch [python3]" },
+  summary = "Measures accel and, if installed, PyTorch and others in turn. Without a NAME, all benches run (see --list).",
+  { "rounds", "int", nil, "N", "number of rounds; the table has their medians [5; 15 with --save or --against]" },
+  { "threads", "int", math.min(2, accel.num_threads()), "N", "threads of each program" },
+  { "peers", "string", nil, "LIST", "PyTorch configurations to compare with: " .. table.concat(h.CONFIGS, ",") .. ", or none [all]" },
+  { "json", "string", nil, "FILE", "write all results as JSON, with the time of each round" },
+  { "save", "string", nil, "FILE", "save the results for --against; in a folder, one file for each kind of machine" },
+  { "against", "string", nil, "FILE", "compare with results of --save, or in turn with another accel-run;"
+    .. " the exit status is 1 if a row is slower" },
+  { "plots", "string", nil, "FOLDER", "write the curves of the bench scale to FOLDER as PNG" },
+  { "list", "flag", false, nil, "list the benches" },
+  { "no_idle_gate", "flag", false, nil, "do not wait for an idle machine" },
+  { "quick", "flag", false, nil, "use tiny sizes and do not wait for an idle machine: a check that the benches run" },
+  { "python", "string", nil, "PROGRAM", "the Python interpreter with PyTorch [python3]" },
   { "only", "string", nil, "NAME", "the same as NAME" },
 }
 
@@ -125,7 +125,7 @@ end
 local names = chosen(words)
 local exe = accel.process.program()
 if not exe then cli.fail(declared, "accel-run, which runs our side, was not found") end
-o.peers, o.idle_gate = peers_of(o.peers), not o.no_idle_gate
+o.peers, o.idle_gate = peers_of(o.peers), not (o.no_idle_gate or o.quick)
 
 -- What --against names: {rows =, title =, how =} of a file, or the program of another build.
 local before
@@ -168,8 +168,8 @@ local function head()
   local pinned = h.pinned and "pinned to " .. h.pinned or "not pinned"
   print(("%s; %d CPUs, %s; %d threads"):format(f.cpu, f.cpus, pinned, o.threads))
   print(("median of %d rounds by turns [min, max]; ratio: the best peer to accel"):format(o.rounds))
-  if not o.idle_gate then print "WARNING: no idle gate: figures are not to be quoted" end
-  if o.quick then print "--quick: tiny sizes, not those that are named; no goals" end
+  if not o.idle_gate then print "WARNING: other programs may run at the same time; do not quote these figures" end
+  if o.quick then print "--quick: tiny sizes in place of the named ones, and no goals" end
   report.goals = not o.quick
 end
 

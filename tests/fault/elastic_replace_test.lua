@@ -89,7 +89,8 @@ local function shoot(n, plan, size, finds, words, workers)
   end)
 end
 
-local HEALED <const> = "accel%-run: rank %d %(pid %d+, [^\n]*%) is healed %([%d.e+-]+ MiB in [%d.]+ s%); generation %d+: %d ranks\n"
+local HEALED <const> = "accel%-run: rank %d %(pid %d+, [^\n]*%) "
+  .. "joined with the state of the others %([%d.]+ MiB in [%d.]+ s%); generation %d+: %d ranks\n"
 local killed = 0
 for _ = 1, jobs do
   local n, plan = sample.full and 2 + random:below(5) or 3, {}

@@ -16,8 +16,8 @@ static ac_status same(const ac_tensor *x, const ac_tensor *t, const char *xn, co
   if (!aci_same_shape(x, t))
     return AC_FAIL(
         e, SHAPE,
-        "%s %s and %s %s differ in shape; expand or reshape one, so that each element meets its own",
-        xn, aci_shape_str(x->ndim, x->shape, a, sizeof a), tn,
+        "%s %s and %s %s differ in shape; expand or reshape one to the shape of the other", xn,
+        aci_shape_str(x->ndim, x->shape, a, sizeof a), tn,
         aci_shape_str(t->ndim, t->shape, b, sizeof b));
   return AC_OK;
 }

@@ -39,7 +39,8 @@ function Indexed:init(base, o)
     { split_batches = o.split_batches })
   if not o.micro_batches then return end
   if o.split_batches or self.unbatched then
-    raise("prepare: micro_batches counts batches of the loader, so it supports neither split_batches nor batch_size = false")
+    raise("prepare: with micro_batches or --num-machines MIN:MAX, one batch of the loader is one micro-batch; %s", o.split_batches
+      and "remove split_batches, and set batch_size to the size of a micro-batch" or "give the loader a batch_size")
   end
   self.trains, self.micro_batches, self.rank = o.trains, o.micro_batches, o.process_index
   self.whole = shards.BatchSamplerShard(batches_of(base), 1, 0, { even_batches = false })

@@ -164,8 +164,8 @@ local function elastic_micro_batches(values, origins, parts)
   end
   values.ddp_handler.deterministic = "world"
   local m = values.gradient_accumulation_steps * parts.state.num_processes
-  parts.elastic_note = ("Accelerator: this elastic job makes updates of %d micro-batches, gradient_accumulation_steps x ranks, and adds them"
-    .. ' up as deterministic = "world" does; set micro_batches and that to choose them yourself'):format(m)
+  parts.elastic_note = ("Accelerator: each update of this elastic job has %d micro-batches (gradient_accumulation_steps x ranks), also after"
+    .. ' ranks are lost; to silence this, set micro_batches = %d and DistributedDataParallelKwargs { deterministic = "world" }'):format(m, m)
   values.gradient_accumulation_steps, origins.gradient_accumulation_steps = 1, "default"
   return m
 end

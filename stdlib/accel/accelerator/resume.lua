@@ -65,7 +65,9 @@ local function find(accelerator, wanted)
   end
   if code ~= "not_found" then return nil, why end
   local inside = folder.newest(accelerator, path)
-  return inside, not inside and ("%s is not a checkpoint, and has none in it"):format(path) or nil
+  if inside then return inside end
+  local there = require "lfs".attributes(path, "mode")
+  return nil, (there and "%s is not a checkpoint and contains none" or "%s does not exist; expected the folder of a checkpoint"):format(path)
 end
 
 local function look(self, wanted)

@@ -80,9 +80,9 @@ end
 
 local function head(...)
   local o, paths = command.parse({
-    name = PROGRAM .. " head", usage = "FILE", summary = "Prints the first samples of a file, a JSON value a line.",
-    { "rows", "int", 5, "N", "so many samples", least = 1 },
-    { "columns", "string", nil, "NAME[,NAME...]", "only these" },
+    name = PROGRAM .. " head", usage = "FILE", summary = "Prints the first samples of a file, one JSON value per line.",
+    { "rows", "int", 5, "N", "number of samples", least = 1 },
+    { "columns", "string", nil, "NAME[,NAME...]", "only these columns" },
     source_of.LIMIT,
   }, 1, 1, ...)
   local source, message = source_of.open(paths[1], o.limit)
@@ -117,7 +117,7 @@ local function stats(...)
     name = PROGRAM .. " stats", usage = "FILE",
     summary = "Measures the columns of a file: values, missing ones, minimum, mean and maximum (of text and lists: of their lengths).",
     { "rows", "int", nil, "N", "read the first N samples [all]", least = 1 },
-    { "columns", "string", nil, "NAME[,NAME...]", "only these" },
+    { "columns", "string", nil, "NAME[,NAME...]", "only these columns" },
     { "json", "flag", false, nil, "print JSON" },
     source_of.LIMIT,
   }, 1, 1, ...)

@@ -6,7 +6,8 @@ local lfs = require "lfs"
 local M = {}
 
 --- The row of an action's options for it.
-M.LIMIT = { "limit", "int", 0, "BYTES", "bytes of content in memory: a record, a compressed file [128 MiB and 64 times the file's size]", least = 0 }
+M.LIMIT = { "limit", "int", nil, "BYTES",
+  "most bytes of content in memory: of a record, or of a compressed file [128 MiB plus 64 times the file's size]", least = 0 }
 
 ---@class accel.cli.DataSource
 ---@field path string

@@ -25,7 +25,7 @@ return function(...)
   command.parse({ name = "accel-run ps", usage = "", summary = "Lists your jobs on this machine." }, 0, 0, ...)
   local list = jobs.list()
   if #list == 0 then
-    io.stderr:write "no script of yours runs here\n"
+    io.stderr:write "accel-run ps: you have no running script\n"
     return true
   end
   local width = accel.isatty(1) and terminal.width() or math.huge

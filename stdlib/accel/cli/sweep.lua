@@ -112,7 +112,7 @@ local function last_line(path)
   if handle then handle:close() end
   local found
   for line in text:gmatch "[^\r\n]+" do
-    if not line:find "^%s" and not line:find "^stack traceback" then found = line end
+    if not line:find "^%s" and not line:find "^stack traceback" and not line:find "^Try '" then found = line end
   end
   return found
 end

@@ -16,8 +16,9 @@ local function updates_of(plan, micro_batches, drop)
   local n = plan.own
   local short = plan.n and plan.size and plan.start and (plan.n - plan.start) % (plan.size * micro_batches) or n % micro_batches
   if short ~= 0 and not drop then
-    raise("DataLoader: the pass ends inside an update: its last %d %s fill no %d micro-batches; set drop_last = true to leave them out, or"
-      .. " choose micro_batches and batch_size that divide the data", short, plan.n and "samples" or "batches", micro_batches)
+    raise("DataLoader: the pass ends inside an update: its last %d %s do not fill the %d micro-batches of an update; set"
+      .. " drop_last = true to skip them, or choose a batch_size and micro_batches that divide the data", short,
+      plan.n and "samples" or "batches", micro_batches)
   end
   return n // micro_batches
 end

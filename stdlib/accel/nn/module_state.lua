@@ -125,6 +125,7 @@ return function(Module)
   ---@param opts? boolean|{strict: boolean?, assign: boolean?} false: not strict
   ---@return {missing_keys: string[], unexpected_keys: string[]}
   function Module:load_state_dict(state, opts, ...)
+    check.result("load_state_dict", state, opts)
     if type(opts) == "boolean" then opts = { strict = opts } end
     local o = options("load_state_dict", opts, { strict = true, assign = false }, ...)
     if type(state) ~= "table" then

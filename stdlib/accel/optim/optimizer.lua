@@ -473,6 +473,7 @@ end
 ---@param dict table
 ---@param opts? {assign: boolean?}
 function Optimizer:load_state_dict(dict, opts, ...)
+  check.result("Optimizer:load_state_dict", dict, opts)
   check.surplus("Optimizer:load_state_dict", ...)
   settle(self)
   state.load(self, dict, opts)

@@ -38,6 +38,14 @@ function M.surplus(who, ...)
   end
 end
 
+--- Raises the message of a failed call whose results, nil and a message, are passed on: m:load_state_dict(accel.load(path)).
+---@param who string "load_state_dict"
+---@param value any
+---@param message any
+function M.result(who, value, message)
+  if value == nil and type(message) == "string" then raise("%s: %s", who, message) end
+end
+
 local function integer(value) return type(value) == "number" and math.tointeger(value) or nil end
 
 --- A number of things: 1, 2, ... (2.0 counts as 2).

@@ -191,7 +191,7 @@ assert(not e:find("attempt to", 1, true), e)
 
 -- One past the last is nil; who uses it is told.
 write("past.lua", "local t = require 'accel'.ones(3)\nprint(t[4])\nprint(t[4]:item())")
-check("$R past.lua", 1, "nil\n", "; t has 3, and t[4] is nil, so that ipairs ends\n")
+check("$R past.lua", 1, "nil\n", "; the last position of t is 3, and t[4] is nil\n")
 write("other.lua", "local t, rows = require 'accel'.ones(3), {}\nlocal k = 2\nrows[k].v = t[1]")
 _, e = check("$R other.lua", 1, "", "attempt to index a nil value")
 assert(not e:find("t has 3", 1, true), e)

@@ -130,6 +130,24 @@ if arg[1] == "other" then owner.forward(x, 3) end
   assert(not gives("net.lua other", 1):find "colon")
 end
 
+do -- an op called with a dot on a tensor, a misspelt module, and a missing file whose nil is passed on
+  write("slips.lua", [[
+local accel = require "accel"
+local x, linear = accel.ones(2, 3), accel.nn.Linear(2, 3)
+if arg[1] == "tensor" then print(x.sum(1)) end
+if arg[1] == "result" then print((x * 2).mean()) end
+if arg[1] == "module" then print(accel.optm.Adam) end
+if arg[1] == "state" then linear:load_state_dict(accel.load "missing.safetensors") end
+if arg[1] == "optimizer" then accel.optim.Adam(linear:parameters()):load_state_dict(accel.load "missing.safetensors") end
+if arg[1] == "argument" then accel.sum(1) end
+]])
+  gives("slips.lua tensor", 1, "use x:sum(...), with a colon")
+  gives("slips.lua result", 1, "use x:mean(...), with a colon")
+  gives("slips.lua module", 1, "did you mean accel.optim?")
+  for _, name in ipairs { "state", "optimizer" } do gives("slips.lua " .. name, 1, "load_state_dict: missing.safetensors: cannot open") end
+  assert(not gives("slips.lua argument", 1):find "colon")
+end
+
 do -- a loader without brackets; a script for accel.load
   write("loader.lua", [[
 local accel = require "accel"

@@ -119,4 +119,4 @@ refused("not both", function()
   accel.Accelerator { micro_batches = 8, gradient_accumulation_steps = 2, kwargs_handlers = opts.kwargs_handlers }
 end)
 local short = accelerator:prepare(accel.data.DataLoader(rows(M * ROWS + 1, 1), { batch_size = ROWS }))
-refused("fill no 7 micro-batches", function() for _ in short() do break end end)
+refused("do not fill the 7 micro-batches", function() for _ in short() do break end end)
