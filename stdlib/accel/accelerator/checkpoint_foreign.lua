@@ -107,6 +107,17 @@ local function of_file(self, file, fn, ...)
   return table.unpack(results, 2, results.n)
 end
 
+--- Where earlier versions of accel, which wrote no names of parameters, had those of a group. nil: where they are now.
+local function former_places(params)
+  local order = package.loaded["accel.models.order"]
+  local places = order and order.former(params)
+  if places == false then
+    raise("an earlier version of accel wrote it by numbers, when models listed their parameters in another order, and this group has an order"
+      .. " of its own; save the folder anew with that version, without format")
+  end
+  return places
+end
+
 --- Reads the optimizers. Returns the number of steps of each, false if its state has none.
 local function add_optimizers(self)
   local accelerator, steps = self.accelerator, {}
@@ -117,11 +128,13 @@ local function add_optimizers(self)
     if not stored then raise("%s has no %s, and %d optimizer%s prepared here", self.folder.dir, file,
       #accelerator._prepared.optimizers, i == 1 and " is" or "s are") end
     local list, readers = {}, {}
+    local function take(name, t)
+      list[#list + 1] = { name = name, shape = t.shape, dtype = t.dtype }
+      readers[name] = t:detach()
+    end
+    local former = self.manifested and function(g) return former_places(optimizer.param_groups[g].params) end
     local plain, notes, step = of_file(self, file, torch_state.optimizer_in, stored, optimizer:state_dict().param_groups,
-      (content.names(optimizer, known)), function(name, t)
-        list[#list + 1] = { name = name, shape = t.shape, dtype = t.dtype }
-        readers[name] = t:detach()
-      end)
+      (content.names(optimizer, known)), take, former)
     for _, note in ipairs(notes) do self.left[#self.left + 1] = file .. "'s " .. note end
     self.values[object], self.list[object], self.tensors_of[object] = plain, list, readers
     steps[i] = step > 0 and step or false

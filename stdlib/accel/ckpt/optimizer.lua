@@ -117,7 +117,7 @@ function M.join(optimizer, plain, names, find)
   if plain.other ~= nil then return tree.join(plain.other, find) end
   local dict = tree.join(plain.rest, find)
   dict.state, dict.param_groups = {}, {}
-  local own, index = optimizer:state_dict(), nil
+  local own, index, named = optimizer:state_dict(), nil, true
   if not is_indexed(own) then raise "load_state: an optimizer whose state had groups has none here" end
   for g, group in ipairs(plain.groups) do
     local made = {}
@@ -127,6 +127,7 @@ function M.join(optimizer, plain, names, find)
     made.params = {}
     for i, name in ipairs(names[g]) do
       index = own.param_groups[g].params[i]
+      named = named and not name:find "^param_%d+_%d+$"
       made.params[i] = index
       local parameter = optimizer.param_groups[g].params[i]
       if plain.state[name] ~= nil then
@@ -135,6 +136,7 @@ function M.join(optimizer, plain, names, find)
     end
     dict.param_groups[g] = made
   end
+  if named then dict.numbering = own.numbering end -- names are in no order
   return dict
 end
 

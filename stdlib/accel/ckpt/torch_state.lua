@@ -51,11 +51,18 @@ end
 --- may be missing from the group. An optimizer that PyTorch made from named parameters stores their names (param_names).
 local function labels_of(g, stored, names, state, given)
   local known, all = {}, true
+  local function misfit()
+    raise("parameter group %d: %d parameters are stored, here are %d; make the groups as they were", g - 1, #stored, #names)
+  end
   if type(given) == "table" and #given == #stored then
-    local labels, named = {}, {}
-    for i, name in ipairs(given) do named[name] = stored[i] end
-    for i, name in ipairs(names) do labels[i] = named[name] end
-    if #labels == #names then return labels end
+    local labels, named, left = {}, {}, 0
+    for i, name in ipairs(given) do named[name], left = stored[i], left + (state[stored[i]] ~= nil and 1 or 0) end
+    for _, name in ipairs(names) do
+      local label = named[name]
+      labels[#labels + 1] = label
+      if label ~= nil and state[label] ~= nil then left = left - 1 end
+    end
+    if #labels == #names then return left == 0 and labels or misfit() end
   end
   for _, name in ipairs(names) do known[name] = true end
   for _, label in ipairs(stored) do all = all and known[label] ~= nil end
@@ -65,10 +72,7 @@ local function labels_of(g, stored, names, state, given)
   for _, label in ipairs(stored) do
     if state[label] ~= nil then kept[#kept + 1] = label end
   end
-  if #kept ~= #names then
-    raise("parameter group %d: %d parameters are stored, here are %d; make the groups as they were", g - 1, #stored, #names)
-  end
-  return kept
+  return #kept == #names and kept or misfit()
 end
 
 local function copied(t)
@@ -93,18 +97,26 @@ end
 ---@param own table[] param_groups of this optimizer's state_dict
 ---@param names string[][] of its parameters, by group
 ---@param take fun(name: string, tensor: accel.Tensor) gets the tensors
+---@param former? fun(g: integer): integer[]? of a file that accel wrote: positions of group g's parameters in earlier versions (models/order.lua)
 ---@return table plain
 ---@return string[] notes
 ---@return integer step the most steps of a parameter
-function M.optimizer_in(stored, own, names, take)
-  local plain, notes, most, groups, met = { groups = {}, state = {}, rest = {} }, {}, 0, {}, {}
+function M.optimizer_in(stored, own, names, take, former)
+  local plain, notes, most, groups, met = { groups = {}, state = {}, rest = { numbering = 2 } }, {}, 0, {}, {}
   for _, group in ipairs(stored.param_groups) do
     if type(group) ~= "table" or type(group.params) ~= "table" then raise "a parameter group has no params" end
     if #group.params > 0 or #stored.param_groups == #names then groups[#groups + 1] = copied(group) end
   end
   if #groups ~= #names then raise("%d parameter groups are stored, here are %d; make the groups as they were", #groups, #names) end
   for g, group in ipairs(groups) do
-    local labels, entries = labels_of(g, group.params, names[g], stored.state, group.param_names), {}
+    local given = group.param_names or type(stored.param_names) == "table" and stored.param_names[g]
+    local labels, entries = labels_of(g, group.params, names[g], stored.state, given), {}
+    local places = not given and former and former(g)
+    if places and labels ~= names[g] then
+      local sorted = {}
+      for k, place in ipairs(places) do sorted[k] = labels[place] end
+      labels = sorted
+    end
     for _, label in ipairs(group.params) do met[label] = true end
     for k, label in ipairs(labels) do
       met[label] = true
@@ -157,9 +169,10 @@ end
 function M.optimizer_out(plain, find, class)
   local pickle = require "accel.util.pickle"
   if plain.other ~= nil then raise("%s: its state does not name parameters, so it has no form in PyTorch", class) end
-  local state, groups, n = {}, {}, 0
+  local state, groups, names, n = {}, {}, {}, 0
   for g, group in ipairs(plain.groups) do
     local made, params = ordered(), {}
+    names[g] = pickle.list(table.move(group.params, 1, #group.params, 1, {}))
     for key, value in accel.pairs(group) do
       if type(value) == "table" then
         local list = {}
@@ -184,7 +197,8 @@ function M.optimizer_out(plain, find, class)
     made.params = pickle.list(params)
     groups[g] = made
   end
-  return { state = pickle.dict(state), param_groups = pickle.list(groups) }
+  -- PyTorch takes state and param_groups alone. Names of its own form, in groups, would forbid it to add groups without names
+  return { state = pickle.dict(state), param_groups = pickle.list(groups), param_names = pickle.list(names) }
 end
 
 -- ---- schedules ----

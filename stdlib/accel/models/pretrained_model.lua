@@ -17,7 +17,7 @@ local check = require "accel.util.check"
 local class = require "accel.util.class"
 local configuration = require "accel.models.config"
 local declared = require "accel.models.declared_size"
-local in_order = require "accel.models.order"
+local parameter_order = require "accel.models.order"
 local init = require "accel.nn.initialization"
 local options = require "accel.util.options"
 local ordered = require "accel.util.ordered"
@@ -115,7 +115,7 @@ end
 --- Makes the modules in the order of Transformers.
 function PreTrainedModel:_build(...)
   self:build(...)
-  if self.order then in_order(self, self.order) end
+  if self.order then parameter_order.apply(self, self.order) end
 end
 
 --- Makes the modules. Every family has its own.

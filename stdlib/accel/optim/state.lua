@@ -8,6 +8,9 @@ local M = {}
 
 local unscoped = accel.unscoped
 
+--- How states count parameters. 2: models list theirs in the order of Transformers. States of earlier versions have no such number.
+M.NUMBERING = 2
+
 --- An option's value. Lists such as betas are copied, so that no two groups share one.
 function M.copy_option(value)
   if type(value) ~= "table" then return value end
@@ -28,7 +31,7 @@ end
 
 ---@param self accel.optim.Optimizer
 function M.save(self)
-  local out, index = { state = {}, param_groups = {} }, 0
+  local out, index = { state = {}, param_groups = {}, numbering = M.NUMBERING }, 0
   for g, group in ipairs(self.param_groups) do
     local copy = M.copy_options(group)
     copy.params = {}
@@ -90,6 +93,24 @@ local function key_of(self, shared)
   return table.concat(key, " ")
 end
 
+--- A state without the number of its order, for an optimizer of a model whose parameters had another order in earlier versions. PyTorch's states
+--- also have none, and their counts of steps are f32 tensors, or numbers.
+local function check_numbering(self, dict)
+  local order = package.loaded["accel.models.order"]
+  if not order or dict.numbering == M.NUMBERING or next(dict.state or {}) == nil then return end
+  for _, entry in next, dict.state do
+    local step = type(entry) == "table" and entry.step
+    if step and not (tensors.is_tensor(step) and step.dtype == "i64") then return end
+  end
+  for _, group in ipairs(self.param_groups) do
+    if order.former(group.params) ~= nil then
+      raise("load_state_dict: this state counts parameters by number, and earlier versions of accel listed this model's in another order; set"
+        .. " numbering = %d in it if another program or a later accel wrote it, else load the folder of save_state, which names parameters",
+        M.NUMBERING)
+    end
+  end
+end
+
 local function load_group(self, group, given, saved, assign)
   for key, value in next, given do
     if key ~= "params" then group[key] = M.copy_option(value) end
@@ -143,6 +164,7 @@ function M.load(self, dict, opts)
       raise("load_state_dict: group %d has %d parameters, the optimizer's has %d", g, n, #group.params)
     end
   end
+  check_numbering(self, dict)
   local _ <close> = accel.no_grad()
   local state, private, before = self.state, self._private, {}
   for g, group in ipairs(self.param_groups) do before[g] = M.copy_options(group) end
