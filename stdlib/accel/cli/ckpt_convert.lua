@@ -41,6 +41,24 @@ local function data_of(c)
   return data
 end
 
+--- Raises for states of an earlier version of accel, which the other tool would give to other parameters: it counts them in the order of
+--- the stored groups, which was not the order of Transformers for these models (accel.models.order).
+local function check_order(c)
+  local data, models = data_of(c), (c.manifest.state.objects or {}).models or {}
+  for i in ipairs((c.manifest.state.objects or {}).optimizers or {}) do
+    local plain = data[content.name("optimizer", i)]
+    if plain and plain.rest and next(plain.state or {}) ~= nil and not plain.rest.numbering then
+      for _, name in ipairs(models) do
+        local found, class = pcall(function() return accel.models[name] end)
+        if found and type(class) == "table" and class.order then
+          raise("an earlier version of accel wrote it, which listed the parameters of %s in another order than Transformers; load_state it and"
+            .. " save_state it again", name)
+        end
+      end
+    end
+  end
+end
+
 --- Adds the files of Accelerate's folder to a save. Returns the numbers of models and optimizers.
 local function add_accelerate(c, save, o)
   local record, data, optimizers = c.manifest.state, data_of(c), 0
@@ -114,7 +132,10 @@ return function(...)
   if o.pickle and o.format ~= "accelerate" then return command.refuse(PROGRAM, "--pickle belongs to --format accelerate; leave it out") end
   local c <close>, message = ckpt.open(words[1])
   if not c then return command.refuse(PROGRAM, "%s", message) end
-  local ok, said, why = pcall(write, c, words[2], o)
+  local ok, said, why = pcall(function()
+    if o.format ~= "dcp" then check_order(c) end -- which goes by names
+    return write(c, words[2], o)
+  end)
   if not ok then return command.refuse(PROGRAM, "%s: %s", words[1], (tostring(said):gsub("^[^\n:]*%.lua:%d+: ", ""))) end
   if not said then return command.refuse(PROGRAM, "%s", why) end
   command.say("%s: %s", words[2], said)
