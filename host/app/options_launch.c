@@ -34,7 +34,7 @@ const app_option app_launch_options[APP_LAUNCH_OPTIONS] = {
     {"nproc_per_node", 0, "N", PER_NODE, APP_ON_RANKS,
      "number of ranks on each machine; auto: one per core"},
     {"num_machines", 0, "M|MIN:MAX", MACHINES, APP_ON_RANKS,
-     "number of machines; start accel-run on each of them; MIN:MAX (1:1: this one): ranks and machines that die leave the others running [1]"},
+     "number of machines; start accel-run on each of them; MIN:MAX: continue without ranks and machines that die (1:1: on this machine alone) [1]"},
     {"machine_rank", 0, "R", MACHINE, APP_ON_RANKS, "number of this machine, from 0"},
     {"main_process_ip", 0, "IP", IP, APP_ON_RANKS, "address of machine 0"},
     {"main_process_port", 0, "PORT", PORT, APP_ON_RANKS, "a free port there"},
@@ -51,16 +51,16 @@ const app_option app_launch_options[APP_LAUNCH_OPTIONS] = {
     {"monitor_interval", 0, "S", INTERVAL, APP_ON_RANKS,
      "seconds between a failure and the restart [0.1]"},
     {"replace", 0, "yes|no", REPLACE, APP_ON_RANKS,
-     "with --num-machines 1:1: start a new rank for one that died, with the others' state [yes]"},
+     "with --num-machines 1:1: replace a rank that died by a new one with the state of the others [yes]"},
     {"run_id", 0, "NAME", RUN, APP_ON_RANKS, "name of the job, the same on all machines [IP:PORT]"},
     {"job_secret_file", 0, "FILE", SECRET, APP_ON_RANKS,
      "secret of the job's machines, the same on all; -: first line of standard input [ACCEL_JOB_SECRET, or a file of the user]"},
     {"insecure", 0, NULL, INSECURE, APP_ON_RANKS,
      "let machines join without proof that they know the secret (unsafe)"},
     {"rendezvous", 0, "HOST[:PORT],...", RENDEZVOUS, APP_ON_RANKS,
-     "with --num-machines MIN:MAX: addresses at which the machines meet, the same list on all [port 29400]"},
+     "with --num-machines MIN:MAX: addresses that all machines contact, the same list on each [port 29400]"},
     {"wait_machines", 0, "S", WAIT_MACHINES, APP_ON_RANKS,
-     "with --num-machines MIN:MAX: seconds that a paused job waits for machines before it ends with status 75 [600]"},
+     "with --num-machines MIN:MAX: seconds for which a paused job waits for machines before it ends with status 75 [600]"},
 };
 
 /* Decimal, not negative, finite. */

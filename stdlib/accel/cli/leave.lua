@@ -5,7 +5,8 @@ local jobs = accel.host_chunk "attach/jobs"
 
 return function(...)
   local _, words = command.parse({ name = "accel-run leave", usage = "JOB RANK",
-    summary = "Has a rank leave an elastic job of this machine between two updates. RANK is its number at the start." }, 2, 2, ...)
+    summary = "Removes one rank from an elastic job (--num-machines 1:1) between two updates. RANK is its number at the start of the"
+      .. " job. accel-run ps lists the jobs." }, 2, 2, ...)
   local rank = math.tointeger(tonumber(words[2]))
   if not rank or rank < 0 then return command.refuse("accel-run leave", "'%s' is not a rank", words[2]) end
   local job, why = jobs.find(words[1])
@@ -16,6 +17,6 @@ return function(...)
   local ok
   ok, why = pages:ask("leave", rank)
   if not ok then return command.refuse("accel-run leave", "%s: %s", job.id, why) end
-  command.say("%s: asked rank %d to leave at the next boundary between two updates", job.id, rank)
+  command.say("%s: asked rank %d to leave after the current update", job.id, rank)
   return true
 end

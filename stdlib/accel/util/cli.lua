@@ -10,12 +10,13 @@
 ---     { "prompt", "string", nil, "TEXT", "what samples begin with", needs = "sample" },
 ---   }
 ---
---- Every option takes effect, or the user is warned. A row may have these fields, of which errors and warnings come:
+--- A row contains the name, the type, the default, the name of the value and the help text. Types are "int", "number", "string", "flag",
+--- "list" (you can repeat the option, and get a list of texts), or a list of allowed words. A row may also have these fields:
 ---   least, most   bounds of a number
----   needs         an option without which this one has no effect ("a|b": one of them). excludes: one with which it has no effect
----   ignored       why it is accepted and does nothing: a warning
---- others = true of the whole: options of others stay among the words.
---- An option that is given twice with different values is a warning: the last one counts. One of type "list" is given once for each text.
+---   needs         the option must come with this other one ("a|b": with one of them), or raises an error
+---   excludes      the option cannot come with this other one
+---   ignored       the option has no effect: a warning with this reason
+--- With others = true, unknown options stay among the words. If an option is repeated with another value, accel warns and uses the last one.
 local nearest = require "accel.util.nearest"
 local raise = require "accel.util.raise"
 local terminal = require "accel.util.terminal"
