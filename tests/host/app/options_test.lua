@@ -182,7 +182,8 @@ for words, c in pairs { ["refused.lua"] = { 1, "holds checkpoints of another run
   assert(count(text, c[2]) == 1, text)
 end
 gives("--num-processes 1 --max-restarts 2 own.lua", 1, "not restarted: the run is refused")
-gives("--resume nowhere --num-processes 2 --num-threads 1 --max-restarts 1 refused.lua", 1, "nowhere does not exist; expected the folder of a checkpoint", "not restarted")
+gives("--resume nowhere --num-processes 2 --num-threads 1 --max-restarts 1 refused.lua", 1,
+  "nowhere does not exist; expected the folder of a checkpoint", "not restarted")
 -- other errors are restarted, also after a refusal that the script caught, and those that all ranks raise are told by the first
 write("mended.lua", [[
 pcall(require "accel".util.refuse, "caught")
