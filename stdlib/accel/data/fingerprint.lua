@@ -51,13 +51,24 @@ local function positions(n)
   return list
 end
 
+--- The bytes of the tensor of integers or booleans that `choose` returns. nil for others, and if there are no values.
+local function whole_bytes(t, choose)
+  local whole = t.dtype:find "^[iu]%d+$" or t.dtype == "bool"
+  if not whole or t:numel() == 0 or tostring(t.device):find "meta" then return nil end
+  return choose(t:detach()):to "cpu":contiguous():to_bytes()
+end
+
+local function beginning(t) return t:reshape(-1):narrow(1, 1, math.min(t:numel(), SAMPLED)) end
+
 --- Appends what does not depend on the machine: the structure, text, integers, shapes.
 local function describe(parts, v, depth)
   if #parts > MOST_PARTS then return end
   local kind = math.type(v) or type(v)
   parts[#parts + 1] = kind
   if kind == "string" or kind == "integer" or kind == "boolean" then parts[#parts + 1] = tostring(v)
-  elseif tensors.is_tensor(v) then parts[#parts + 1] = v.dtype .. tensors.shape_string(v)
+  elseif tensors.is_tensor(v) then
+    parts[#parts + 1] = v.dtype .. tensors.shape_string(v)
+    parts[#parts + 1] = whole_bytes(v, beginning)
   elseif kind == "table" and depth < MOST_DEPTH then
     for key, x in accel.pairs(v) do
       parts[#parts + 1] = tostring(key)
@@ -87,11 +98,7 @@ function M.tensors(list)
   for k, i in ipairs(positions(n)) do at[k] = i - 1 end
   for _, t in ipairs(list) do
     parts[#parts + 1] = t.dtype .. tensors.shape_string(t)
-    local whole = t.dtype:find "^[iu]%d+$" or t.dtype == "bool"
-    if whole and #at > 0 and t:numel() > 0 and not tostring(t.device):find "meta" then
-      local rows = t:index_select(1, accel.tensor(at, { dtype = "i64", device = t.device }))
-      parts[#parts + 1] = rows:to "cpu":contiguous():to_bytes()
-    end
+    parts[#parts + 1] = whole_bytes(t, function(x) return x:index_select(1, accel.tensor(at, { dtype = "i64", device = x.device })) end)
   end
   return ("%d rows, %s"):format(n, M.hash(parts))
 end

@@ -182,6 +182,18 @@ do -- data in memory counts by a sample of its text, integers and shapes; a set 
   loader(other):load_state_dict(state)
   refused(texts "other", state)
   refused(texts("t200"):shuffle(2), state)
+  local function tokens(first) -- tensors in records, and dtypes that are only stored
+    local list = {}
+    for i = 1, 6 do list[i] = { input_ids = accel.arange(first + i, first + i + 4), u = accel.tensor({ first }, { dtype = "u32" }) } end
+    return data.ListDataset(list)
+  end
+  loader(tokens(0)):load_state_dict(state_of(tokens(0)))
+  refused(tokens(1), state_of(tokens(0)))
+  for _, dtype in ipairs { "u16", "u32", "i8", "bool", "f16", "c64" } do
+    local function stored(n) return data.TensorDataset(accel.zeros({ n, 2 }):to(dtype)) end
+    loader(stored(6)):load_state_dict(state_of(stored(6)))
+    refused(stored(7), state_of(stored(6)))
+  end
   local function rows(first, width) return data.TensorDataset(accel.rand(50, width), accel.arange(first, first + 50)) end
   state = state_of(rows(0, 3))
   loader(rows(0, 3)):load_state_dict(state)
