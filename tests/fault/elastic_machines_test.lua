@@ -203,4 +203,16 @@ local function both(first, second, delay, pattern)
   one:close()
 end
 both("--num-machines 1:2", "--num-machines 1:3", 0, "was started with %-%-num%-machines 1:2, this machine with 1:3")
+-- One of three that does not fit ends alone.
+port = port + 1
+local pipes = {}
+for i, range in ipairs { "2:2", "2:2", "2:3" } do
+  if i == 3 then sh "sleep 0.3" end -- the others have the address of the list
+  pipes[i] = assert(io.popen(start:format(port, "--num-machines " .. range)))
+end
+for i, pipe in ipairs(pipes) do
+  local text = pipe:read "a"
+  local _, _, status = pipe:close()
+  assert(i < 3 and status == 0 or i == 3 and status ~= 0 and text:find "was started with %-%-num%-machines 2:2, this machine with 2:3", text)
+end
 both("--num-machines 1:3", "--num-machines 1:3", 6.5, "machines cannot join a running job")

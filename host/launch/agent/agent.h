@@ -2,10 +2,12 @@
  * membership core (launch/member/) with what its ranks do and what other agents tell it, and carries
  * out what the core decides. The calls of the launcher are in launch_impl.h.
  *
- *   agent.c  life: joining, events, the end
+ *   begin.c  joining
+ *   agent.c  life: events, the end
  *   enter.c  a change of the generation: the report of the ranks, the new members, the line
  *   wire.c   messages of the core as bytes
  *   net.c    connections between agents
+ *   seeds.c  where they meet
  *
  * One thread, that of supervise.c. The callbacks of the core queue what they cause, and pump carries
  * it out. */
@@ -15,7 +17,7 @@
 #include "launch/launch_impl.h"
 #include "launch/member/member.h"
 
-enum { ACI_AGENT_MACHINES = 256, ACI_AGENT_ACTS = 16 };
+enum { ACI_AGENT_MACHINES = 256, ACI_AGENT_ACTS = 16, ACI_AGENT_TURN_MS = 20 };
 
 typedef struct aci_agent_machine { /* of the first record */
   uint64_t uid;
@@ -58,6 +60,10 @@ size_t aci_member_pack(const aci_member_msg *msg, unsigned char *out);
 bool aci_member_unpack(const void *bytes, size_t n, aci_member_msg *out, aci_record *record);
 
 /* ---- agent.c ---- */
+/* Callbacks of the core and of net.c. user: the agent. */
+void aci_agent_send(void *user, uint64_t to, const aci_member_msg *msg);
+void aci_agent_queue(void *user, aci_member_act act, const aci_record *record);
+void aci_agent_take(void *user, uint64_t from, aci_frame type, const void *body, size_t n);
 /* Carries out what the core has queued. */
 void aci_agent_pump(aci_agent *a);
 const aci_agent_machine *aci_agent_find(const aci_agent *a, uint64_t uid);

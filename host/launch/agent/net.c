@@ -1,24 +1,21 @@
 /* Connections between the agents of an elastic job. See net.h. */
-#include "launch/agent/net.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "comm/tcp/rendezvous.h"
+#include "launch/agent/net_impl.h"
 
 #define MS ((int64_t)1000000)
 enum {
-  PORT = 29400, /* of a seed without one */
   DIAL_MS = 1000,
   AGAIN_MS = 300,
   LATER_MS = 600,  /* the other agent of a pair dials first */
   STALE_MS = 3000, /* nothing came for so long: a new connection is tried */
   AUTH_MS = 5000,
+  REFUSED_MS = 1000, /* others that fit may come */
   OUT_MOST = 4 << 20
 };
 
@@ -33,39 +30,8 @@ typedef struct book_body {
   char address[ACI_ADDRESS];
 } book_body;
 
-typedef struct peer { /* an agent to dial */
-  int seed;
-  uint64_t uid; /* 0: not known yet */
-  char address[ACI_ADDRESS], host[256];
-  int port;
-  int64_t next; /* time of the next attempt, ns */
-  bool known;
-  aci_net_hello hello;
-} peer;
-
-typedef struct net_link {
-  int fd, peer; /* peer: that was dialed, -1: it came */
-  bool connected, open, known;
-  uint64_t uid;
-  int seed;
-  int64_t heard_at; /* or began */
-  aci_auth auth;
-  unsigned char *in, *out;
-  size_t n_in, at_out, n_out, room;
-} net_link;
-
-struct aci_net {
-  aci_mesh who; /* of which the door needs the key and the names */
-  aci_door *door;
-  int listener;
-  aci_net_hello own;
-  aci_net_take take;
-  void *user;
-  int n_seeds, n_peers, n_links;
-  peer peers[ACI_NET_PEERS];
-  net_link links[ACI_NET_LINKS];
-  char refusal[300];
-};
+typedef aci_net_peer peer;
+typedef aci_net_link net_link;
 
 /* ---- links ---- */
 static net_link *add_link(aci_net *n, int fd, int of) {
@@ -172,20 +138,26 @@ static void take_place(aci_net *n, const void *body) {
   p->next = aci_now_ns() + (n->own.uid < b->uid ? 0 : LATER_MS * MS);
 }
 
+/* It ends this agent if no other one fits within a moment. */
+static void refuse(aci_net *n, const char *why) {
+  if (strcmp(n->refusal, why) == 0) return;
+  if (n->refusal[0] == 0) n->refused_at = aci_now_ns();
+  snprintf(n->refusal, sizeof n->refusal, "%s", why);
+}
+
 /* May these two be agents of one job? */
-static bool fits(aci_net *n, const aci_net_hello *h) {
+static bool fits(const aci_net *n, const aci_net_hello *h, char *why, size_t size) {
   const aci_net_hello *own = &n->own;
   if (strcmp(h->version, own->version) != 0)
-    snprintf(n->refusal, sizeof n->refusal,
-             "%s runs accel %s, this machine %s; install the same on all machines", h->host,
-             h->version, own->version);
+    snprintf(why, size, "%s runs accel %s, this machine %s; install the same on all machines",
+             h->host, h->version, own->version);
   else if (h->min != own->min || h->max != own->max)
-    snprintf(n->refusal, sizeof n->refusal,
+    snprintf(why, size,
              "%s was started with --num-machines %d:%d, this machine with %d:%d; give all machines "
              "the same",
              h->host, h->min, h->max, own->min, own->max);
   else if (strcmp(h->seeds, own->seeds) != 0)
-    snprintf(n->refusal, sizeof n->refusal,
+    snprintf(why, size,
              "%s was started with --rendezvous %.80s, this machine with %.80s; give all machines "
              "the same list",
              h->host, h->seeds, own->seeds);
@@ -204,12 +176,16 @@ static void take_hello(aci_net *n, net_link *k, const void *body) {
   aci_text_clean(h.host, sizeof h.host);
   aci_text_clean(h.version, sizeof h.version);
   aci_text_clean(h.seeds, sizeof h.seeds);
-  if (!fits(n, &h)) {
-    ac_log_write(AC_LOG_WARN, "launch", "refused a machine: %s", n->refusal);
+  char why[sizeof n->refusal];
+  if (!fits(n, &h, why, sizeof why)) {
+    if (strcmp(n->refusal, why) != 0)
+      ac_log_write(AC_LOG_WARN, "launch", "refused a machine: %s", why);
+    refuse(n, why);
     drop(k);
     return;
   }
   k->known = true;
+  n->refusal[0] = 0; /* this agent fits to some */
   k->uid = h.uid;
   k->seed = h.seed >= 0 && h.seed < n->n_seeds ? h.seed : -1;
   peer *p = k->seed >= 0 ? &n->peers[k->seed] : peer_of(n, h.uid);
@@ -311,11 +287,14 @@ static void step(aci_net *n, net_link *k, int64_t now) {
     const aci_auth_state s = aci_auth_step(&k->auth, k->fd, &taken);
     if (s == ACI_AUTH_DONE) is_open(n, k);
     else if (s == ACI_AUTH_FAILED || now - k->heard_at > AUTH_MS * MS) {
-      if (s == ACI_AUTH_FAILED && k->auth.fault == ACI_AUTH_REFUSED && n->refusal[0] == 0)
-        snprintf(
-            n->refusal, sizeof n->refusal,
-            "%s:%d %s; give all machines the same secret (ACCEL_JOB_SECRET, --job-secret-file)",
-            n->peers[k->peer].address, n->peers[k->peer].port, aci_auth_why(&k->auth));
+      if (s == ACI_AUTH_FAILED && k->auth.fault == ACI_AUTH_REFUSED) {
+        char why[sizeof n->refusal];
+        snprintf(why, sizeof why,
+                 "%s:%d %s; give all machines the same secret (ACCEL_JOB_SECRET, "
+                 "--job-secret-file)",
+                 n->peers[k->peer].address, n->peers[k->peer].port, aci_auth_why(&k->auth));
+        refuse(n, why);
+      }
       drop(k);
       return;
     }
@@ -387,101 +366,13 @@ bool aci_net_hears(const aci_net *n, uint64_t uid) {
 
 int aci_net_seeds(const aci_net *n) { return n->n_seeds; }
 const char *aci_net_seed_host(const aci_net *n, int i) { return n->peers[i].host; }
-const char *aci_net_refusal(const aci_net *n) { return n->refusal; }
+const char *aci_net_refusal(const aci_net *n) {
+  for (int i = 0; i < n->n_links; i++)
+    if (n->links[i].fd >= 0 && n->links[i].known) return "";
+  return n->refusal[0] != 0 && aci_now_ns() - n->refused_at > REFUSED_MS * MS ? n->refusal : "";
+}
 
 /* ---- the beginning ---- */
-/* One of "HOST[:PORT]", "[ADDRESS]:PORT". */
-static bool parse_seed(const char *text, size_t bytes, peer *p) {
-  const char *end = text + bytes, *host = text, *colon = NULL;
-  size_t n = bytes;
-  p->port = PORT;
-  if (bytes > 0 && *text == '[') {
-    const char *close = memchr(text, ']', bytes);
-    if (close == NULL) return false;
-    host = text + 1;
-    n = (size_t)(close - host);
-    if (close + 1 < end) colon = close + 1;
-    if (colon != NULL && *colon != ':') return false;
-  } else {
-    colon = memchr(text, ':', bytes);
-    if (colon != NULL) n = (size_t)(colon - text);
-  }
-  if (colon != NULL) {
-    char *after;
-    const long port = strtol(colon + 1, &after, 10);
-    if (after != end || after == colon + 1 || port < 1 || port > 65535) return false;
-    p->port = (int)port;
-  }
-  if (n == 0 || n >= sizeof p->host) return false;
-  memcpy(p->host, host, n);
-  p->host[n] = 0;
-  return true;
-}
-
-/* One address twice: the job would wait for an agent at each. */
-static ac_status check_twice(const aci_net *n, const peer *p, ac_err *e) {
-  for (const peer *q = n->peers; q < p; q++)
-    if (q->port == p->port && strcmp(q->address, p->address) == 0)
-      return AC_FAIL(e, INVALID, "rendezvous: %s and %s are the same address, port %d", q->host,
-                     p->host, p->port);
-  return AC_OK;
-}
-
-static ac_status take_seeds(aci_net *n, const char *seeds, ac_err *e) {
-  if (strlen(seeds) >= sizeof n->own.seeds) /* machines compare the whole list */
-    return AC_FAIL(e, INVALID, "rendezvous: the list is longer than %zu bytes",
-                   sizeof n->own.seeds - 1);
-  for (const char *at = seeds; *at != 0;) {
-    const size_t bytes = strcspn(at, ",");
-    char why[128], found[1][ACI_ADDRESS];
-    bool may_change;
-    if (n->n_seeds == ACI_NET_SEEDS)
-      return AC_FAIL(e, INVALID, "rendezvous: there are at most %d addresses", ACI_NET_SEEDS);
-    peer *p = &n->peers[n->n_seeds];
-    *p = (peer){.seed = n->n_seeds};
-    if (!parse_seed(at, bytes, p))
-      return AC_FAIL(e, INVALID, "rendezvous: '%.*s' is not HOST[:PORT]", (int)bytes, at);
-    if (aci_resolve(p->host, found, 1, &may_change, why, sizeof why) == 0)
-      return AC_FAIL(e, INVALID, "rendezvous: cannot find %s: %s", p->host, why);
-    memcpy(p->address, found[0], sizeof p->address);
-    AC_TRY(check_twice(n, p, e));
-    n->n_peers = ++n->n_seeds;
-    at += bytes;
-    if (*at == ',') at++;
-  }
-  if (n->n_seeds == 0) return AC_FAIL(e, INVALID, "rendezvous: there is no address");
-  if (n->n_seeds > n->own.max) /* the job begins with an agent at each */
-    return AC_FAIL(e, INVALID, "rendezvous: %d addresses for a job of at most %d machines",
-                   n->n_seeds, n->own.max);
-  return AC_OK;
-}
-
-/* The loopback that a name leads to here may be another address elsewhere (/etc/hosts). */
-static bool leads_elsewhere(const peer *p) {
-  return aci_address_is_loopback(p->address) && !aci_address_is_loopback(p->host) &&
-         strcasecmp(p->host, "localhost") != 0;
-}
-
-static ac_status begin_listening(aci_net *n, ac_err *e) {
-  char why[128];
-  bool all_here = true;
-  n->own.seed = -1;
-  for (int i = 0; i < n->n_seeds && n->listener < 0; i++) {
-    const peer *p = &n->peers[i];
-    n->listener = aci_socket_listen(p->address, p->port, &n->own.port, why, sizeof why);
-    if (n->listener >= 0 && leads_elsewhere(p)) {
-      close(n->listener);
-      n->listener = aci_socket_listen(NULL, p->port, &n->own.port, why, sizeof why);
-    }
-    if (n->listener >= 0) n->own.seed = i;
-    all_here &= aci_address_is_loopback(p->address) && !leads_elsewhere(p);
-  }
-  if (n->listener >= 0) return AC_OK;
-  n->listener =
-      aci_socket_listen(all_here ? n->peers[0].address : NULL, 0, &n->own.port, why, sizeof why);
-  return n->listener >= 0 ? AC_OK : AC_FAIL(e, IO, "accel-run cannot listen: %s", why);
-}
-
 ac_status aci_net_open(const char *seeds, const aci_job_key *key, const char *run_id,
                        aci_net_hello *own, aci_net_take take, void *user, aci_net **out,
                        ac_err *e) {
@@ -497,8 +388,8 @@ ac_status aci_net_open(const char *seeds, const aci_job_key *key, const char *ru
   n->own.order = 0x01020304;
   n->own.protocol = 1;
   snprintf(n->own.seeds, sizeof n->own.seeds, "%.255s", seeds);
-  ac_status st = take_seeds(n, seeds, e);
-  if (st == AC_OK) st = begin_listening(n, e);
+  ac_status st = aci_net_take_seeds(n, seeds, e);
+  if (st == AC_OK) st = aci_net_listen(n, e);
   if (st == AC_OK && (n->door = aci_door_new(&n->who, ACI_FOR_AGENT, NULL, n->listener)) == NULL)
     st = AC_FAIL(e, OOM, "no memory for links to other machines");
   if (st != AC_OK) {

@@ -64,7 +64,7 @@ bool aci_net_hears(const aci_net *n, uint64_t uid);
 int aci_net_seeds(const aci_net *n);
 /* The host of seed i, as it was given. */
 const char *aci_net_seed_host(const aci_net *n, int i);
-/* Why another agent does not fit to this one. "": none so far. */
+/* Why another agent does not fit to this one, if none fits. "": there is no reason to give up. */
 const char *aci_net_refusal(const aci_net *n);
 
 #endif
