@@ -151,16 +151,16 @@ local function named(p, topic, width)
     or p and topic:find "^[%a_][%w_]*$" and methods_lines(p, topic, width) or topics.option(topic) or registered(topic)
 end
 
--- Places for words that nothing is named after; nil and what the topic may have meant.
+-- Pages with words that nothing is named after; nil and what the topic may have meant.
 local function unknown(p, topic, width)
   local near = select(2, topics.parameter(topic, width)) or p and pages.nearest(p, topic)
   local rows, all, query = search.find(p, topic)
   local places = not (near and topic:find "%w[.:]%w") and search.lines(rows, width, MOST_FOUND)
   if places then
-    local what = query ~= topic and ("Nothing is named '%s'. Places for '%s':"):format(topic, query)
-      or not all and ("No place has all of '%s'. Some of the words occur in:"):format(topic)
+    local what = query ~= topic and ("Nothing is named '%s'. Pages with '%s':"):format(topic, query)
+      or not all and ("No page has all words of '%s'. Some of them occur in:"):format(topic)
       or near and not topic:find " " and ("Nothing is named '%s'; did you mean %s? The word occurs in:"):format(topic, near)
-      or topic:find " " and ("Places for '%s':"):format(topic) or ("Nothing is named '%s'. The word occurs in:"):format(topic)
+      or topic:find " " and ("Pages with '%s':"):format(topic) or ("Nothing is named '%s'. The word occurs in:"):format(topic)
     local lines = append(append(layout.wrap(what, width), { "" }), places)
     return p and lines or append(lines, missing_lines("More is not here", width))
   end

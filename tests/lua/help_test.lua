@@ -104,7 +104,7 @@ do -- embedding, and what is Lua's own
   has("print", "of Lua itself", "manual.html#pdf-print")
   has("string.format", "manual.html#pdf-string.format")
   has("", "examples", "embed")
-  has("matmull", "Nothing is named 'matmull'. Places for 'matmul':", "\n  help matmul\n")
+  has("matmull", "Nothing is named 'matmull'. Pages with 'matmul':", "\n  help matmul\n")
 end
 
 do -- what prose says is not an option; a range in a first sentence is not its end; schedules have states; C has types

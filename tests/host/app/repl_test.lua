@@ -151,7 +151,7 @@ for _, topic in ipairs { "", "nn.Linear", "optim", "examples", "Module:train", "
   assert(#out > 20, topic)
 end
 out = piped("", run .. " help matmull", 0)
-has(out, "Nothing is named 'matmull'. Places for 'matmul':")
+has(out, "Nothing is named 'matmull'. Pages with 'matmul':")
 has(out, "help matmul\n")
 _, err = piped("", run .. " help --num-proceses", 1)
 has(err, "did you mean --num-processes?")

@@ -112,3 +112,7 @@ write("f.lua", "error 'it broke'")
 write("fails.yaml", "script: f.lua\nparameters:\n  lr: [1]\n")
 out, status = sweep "fails.yaml"
 assert(status == 1 and out:find("trial 1 (lr=1) failed with exit 1: ", 1, true) and out:find("it broke; see ", 1, true), out)
+write("usage.lua", "require('accel').util.cli { name = 'usage.lua', { 'rate', 'number', 1, 'X', 'rate' } }")
+write("usage.yaml", "script: usage.lua\nparameters:\n  lr: [1]\n")
+out, status = sweep "usage.yaml"
+assert(status == 1 and out:find("usage.lua: unknown option '--lr'", 1, true) and not out:find("Try '", 1, true), out)
