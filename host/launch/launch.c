@@ -492,7 +492,8 @@ ac_status ac_launch(const ac_launch_options *o, ac_launch_result *result, ac_err
   j->resizes = o->min_machines > 0 && o->num_machines <= 1 &&
                strcmp(ac_params_str(params, "BACKEND"), "tcp") != 0;
   j->replaces = o->replace && j->resizes;
-  j->timeout = (int64_t)(ac_params_float(params, "TIMEOUT") * 1e9);
+  const double timeout = ac_params_float(params, "TIMEOUT");
+  j->timeout = timeout > 1e9 ? 0 : (int64_t)(timeout * 1e9);
   AC_GOTO(done, st, check_outside(e));
   AC_GOTO(done, st, aci_cpus_read("/sys", &j->cpus, e));
   const int cpus = aci_host_cpus(), cores = j->cpus.n_cores < cpus ? j->cpus.n_cores : cpus;

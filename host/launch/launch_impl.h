@@ -153,7 +153,7 @@ typedef struct aci_job {
   bool refused;    /* the last attempt, by its root cause */
   bool resizes;    /* ranks may join and leave an elastic job */
   bool replaces;   /* and new ones take the place of lost ones */
-  int64_t timeout; /* of a wait for another rank, ns */
+  int64_t timeout; /* of a wait for another rank, ns. 0: none */
   aci_elastic elastic;
   struct aci_agent *agent; /* of an elastic job of several machines. NULL: none */
 } aci_job;

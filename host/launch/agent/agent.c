@@ -175,7 +175,8 @@ static void take_fail(aci_agent *a, const void *body, size_t n) {
   char text[sizeof b.text + 16];
   snprintf(text, sizeof text, "%s%s",
            strncmp(b.text, "stopped: ", 9) == 0 ? "" : "stopped: ", b.text);
-  aci_abort_segment(j->segment.head, AC_PEER, b.rank, text);
+  const int rank = b.rank >= 0 && b.rank < j->world ? b.rank : -1;
+  aci_abort_segment(j->segment.head, AC_PEER, rank, text);
   if (j->term_at == 0 && j->kill_at == 0) j->term_at = aci_now_ns() + GRACE_MS * MS;
 }
 
