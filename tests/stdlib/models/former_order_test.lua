@@ -4,7 +4,7 @@
 local accel = require "accel"
 local order = require "accel.models.order"
 local torch_state = require "accel.ckpt.torch_state"
-local folder = os.getenv "ACCEL_TEST_TMP" or os.tmpname() .. ".d"
+local folder = accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/order-")
 
 local CONFIG <const> = { hidden_size = 16, intermediate_size = 16, num_hidden_layers = 2, num_attention_heads = 2, image_size = 8,
   patch_size = 4, vision_use_head = false }
