@@ -7,7 +7,7 @@
  *   enter.c  a change of the generation: the report of the ranks, the new members, the line
  *   wire.c   messages of the core as bytes
  *   net.c    connections between agents
- *   seeds.c  where they meet
+ *   seeds.c  where they meet, and who fits
  *
  * One thread, that of supervise.c. The callbacks of the core queue what they cause, and pump carries
  * it out. */

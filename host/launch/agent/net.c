@@ -138,31 +138,22 @@ static void take_place(aci_net *n, const void *body) {
   p->next = aci_now_ns() + (n->own.uid < b->uid ? 0 : LATER_MS * MS);
 }
 
+/* For an agent that is here. It takes the place of one that nobody was heard of for longest. NULL: all
+ * of them are here. */
+static peer *place_for(aci_net *n) {
+  peer *oldest = NULL;
+  if (n->n_peers < ACI_NET_PEERS) return &n->peers[n->n_peers++];
+  for (int i = n->n_seeds; i < n->n_peers; i++)
+    if (!is_linked(n, i) && (oldest == NULL || n->peers[i].met_at < oldest->met_at))
+      oldest = &n->peers[i];
+  return oldest;
+}
+
 /* It ends this agent if no other one fits within a moment. */
 static void refuse(aci_net *n, const char *why) {
   if (strcmp(n->refusal, why) == 0) return;
   if (n->refusal[0] == 0) n->refused_at = aci_now_ns();
   snprintf(n->refusal, sizeof n->refusal, "%s", why);
-}
-
-/* May these two be agents of one job? */
-static bool fits(const aci_net *n, const aci_net_hello *h, char *why, size_t size) {
-  const aci_net_hello *own = &n->own;
-  if (strcmp(h->version, own->version) != 0)
-    snprintf(why, size, "%s runs accel %s, this machine %s; install the same on all machines",
-             h->host, h->version, own->version);
-  else if (h->min != own->min || h->max != own->max)
-    snprintf(why, size,
-             "%s was started with --num-machines %d:%d, this machine with %d:%d; give all machines "
-             "the same",
-             h->host, h->min, h->max, own->min, own->max);
-  else if (strcmp(h->seeds, own->seeds) != 0)
-    snprintf(why, size,
-             "%s was started with --rendezvous %.80s, this machine with %.80s; give all machines "
-             "the same list",
-             h->host, h->seeds, own->seeds);
-  else return true;
-  return false;
 }
 
 static void take_hello(aci_net *n, net_link *k, const void *body) {
@@ -177,7 +168,7 @@ static void take_hello(aci_net *n, net_link *k, const void *body) {
   aci_text_clean(h.version, sizeof h.version);
   aci_text_clean(h.seeds, sizeof h.seeds);
   char why[sizeof n->refusal];
-  if (!fits(n, &h, why, sizeof why)) {
+  if (!aci_net_fits(n, &h, why, sizeof why)) {
     if (strcmp(n->refusal, why) != 0)
       ac_log_write(AC_LOG_WARN, "launch", "refused a machine: %s", why);
     refuse(n, why);
@@ -190,11 +181,10 @@ static void take_hello(aci_net *n, net_link *k, const void *body) {
   k->seed = h.seed >= 0 && h.seed < n->n_seeds ? h.seed : -1;
   peer *p = k->seed >= 0 ? &n->peers[k->seed] : peer_of(n, h.uid);
   if (p == NULL) {
-    if (n->n_peers == ACI_NET_PEERS) {
+    if ((p = place_for(n)) == NULL) {
       drop(k);
       return;
     }
-    p = &n->peers[n->n_peers++];
     *p = (peer){.seed = -1, .uid = h.uid, .port = h.port};
     if (k->peer < 0) aci_socket_address(k->fd, true, p->address, sizeof p->address);
     for (int i = 0; i < n->n_links; i++)
@@ -203,6 +193,7 @@ static void take_hello(aci_net *n, net_link *k, const void *body) {
   p->uid = h.uid; /* of a seed that restarted: the new one */
   p->hello = h;
   p->known = true;
+  p->met_at = aci_now_ns();
   for (int i = n->n_seeds; i < n->n_peers; i++) tell_place(k, &n->peers[i]);
 }
 

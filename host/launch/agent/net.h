@@ -15,7 +15,7 @@
 
 enum {
   ACI_NET_SEEDS = 16,
-  ACI_NET_PEERS = 512, /* agents that it knows, also those that are gone */
+  ACI_NET_PEERS = 512, /* agents that it knows, also some that are gone */
   ACI_NET_LINKS = 1024,
   ACI_NET_POLLS = ACI_NET_LINKS + ACI_DOOR_POLLS,
   ACI_NET_FRAME = 64 << 10 /* most bytes of a body */

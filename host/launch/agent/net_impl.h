@@ -8,7 +8,8 @@ typedef struct aci_net_peer { /* an agent to dial */
   uint64_t uid; /* 0: not known yet */
   char address[ACI_ADDRESS], host[256];
   int port;
-  int64_t next; /* time of the next attempt, ns */
+  int64_t next;   /* time of the next attempt, ns */
+  int64_t met_at; /* its last HELLO, ns. 0: others told of it */
   bool known;
   aci_net_hello hello;
 } aci_net_peer;
@@ -43,5 +44,7 @@ struct aci_net {
 ac_status aci_net_take_seeds(aci_net *n, const char *seeds, ac_err *e);
 /* At the first of them that is free on this machine, or else anywhere. */
 ac_status aci_net_listen(aci_net *n, ac_err *e);
+/* May these two be agents of one job? why: it differs in what all machines must have alike. */
+bool aci_net_fits(const aci_net *n, const aci_net_hello *h, char *why, size_t size);
 
 #endif

@@ -1,5 +1,6 @@
 /* The addresses at which the agents of an elastic job meet (--rendezvous), and the one at which this
- * agent listens. Called by net.c. */
+ * agent listens. Which agents are of the same job. Called by net.c. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -102,4 +103,23 @@ ac_status aci_net_listen(aci_net *n, ac_err *e) {
   n->listener =
       aci_socket_listen(all_here ? n->peers[0].address : NULL, 0, &n->own.port, why, sizeof why);
   return n->listener >= 0 ? AC_OK : AC_FAIL(e, IO, "accel-run cannot listen: %s", why);
+}
+
+bool aci_net_fits(const aci_net *n, const aci_net_hello *h, char *why, size_t size) {
+  const aci_net_hello *own = &n->own;
+  if (strcmp(h->version, own->version) != 0)
+    snprintf(why, size, "%s runs accel %s, this machine %s; install the same on all machines",
+             h->host, h->version, own->version);
+  else if (h->min != own->min || h->max != own->max)
+    snprintf(why, size,
+             "%s was started with --num-machines %d:%d, this machine with %d:%d; give all machines "
+             "the same",
+             h->host, h->min, h->max, own->min, own->max);
+  else if (strcmp(h->seeds, own->seeds) != 0)
+    snprintf(why, size,
+             "%s was started with --rendezvous %.80s, this machine with %.80s; give all machines "
+             "the same list",
+             h->host, h->seeds, own->seeds);
+  else return true;
+  return false;
 }

@@ -111,7 +111,7 @@ static void test_damaged(void **state) {
 static int taken;
 static void take(void *user, uint64_t from, aci_frame type, const void *body, size_t n) {
   (void)user, (void)type;
-  assert_true(from == 20 || from == 30);
+  assert_true(from == 20 || from == 30 || from == 40);
   for (size_t i = 0; i < n; i++) taken += ((const unsigned char *)body)[i] == 7;
 }
 
@@ -149,7 +149,7 @@ static void test_frames(void **state) {
   assert_int_equal(other.seed, -1);
   meet(a, b);
   for (int i = 0; i < 3000; i++) {
-    static const size_t sizes[] = {0, 1, 7, 61, sizeof(aci_net_hello), 500, ACI_NET_FRAME};
+    static const size_t sizes[] = {0, 1, 7, 16 + ACI_ADDRESS, sizeof(aci_net_hello), 500, ACI_NET_FRAME};
     const size_t n = i % 3 == 0 ? draw(300) : sizes[draw(7 - (i % 16 != 0))];
     memset(bytes, 7, sizeof bytes);
     for (size_t k = 0; k < n && k < 600; k++) bytes[k] = (unsigned char)draw(256);
@@ -165,6 +165,26 @@ static void test_frames(void **state) {
   }
   meet(a, b);
   assert_true(taken > 0);
+  /* addresses of agents that are gone, more than there is room for: another one still gets in */
+  for (uint64_t i = 0; i < 2 * ACI_NET_PEERS; i++) {
+    const uint64_t gone = 100 + i;
+    memset(bytes, 0, 16 + ACI_ADDRESS);
+    memcpy(bytes, &gone, sizeof gone);
+    bytes[16] = 'x';
+    aci_net_send(b, 20, -1, ACI_FRAME_BOOK, bytes, 16 + ACI_ADDRESS);
+    if (i % 100 == 0) turns(a, b, 1);
+  }
+  turns(a, b, 5);
+  aci_net *c;
+  aci_net_hello third = {.uid = 40, .ranks = 1, .min = 1, .max = 2, .host = "c", .version = "1"};
+  assert_int_equal(aci_net_open(seeds, &key, "job", &third, take, NULL, &c, &e), AC_OK);
+  for (int i = 0; i < 100 && !aci_net_hears(a, 40); i++) {
+    turns(a, b, 10);
+    aci_net_serve(c);
+  }
+  assert_true(aci_net_hears(a, 40));
+  assert_true(aci_net_who(a, 40) != NULL);
+  aci_net_close(c);
   aci_net_close(b);
   aci_net_close(a);
 }
