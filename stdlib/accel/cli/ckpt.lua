@@ -82,7 +82,10 @@ local function show(...)
     return command.refuse(PROGRAM .. " show", "--json prints the whole manifest; leave out --json or '%s'", words[2])
   end
   local c <close>, message = ckpt.open(words[1])
-  if not c then return command.refuse(PROGRAM .. " show", "%s", message) end
+  if not c then
+    local inside = ckpt.newest(words[1])
+    return command.refuse(PROGRAM .. " show", "%s%s", message, inside and ("; the newest checkpoint in it is " .. inside) or "")
+  end
   if o.json then
     print(accel.json.encode(c.manifest, { pretty = true }))
     return true

@@ -109,7 +109,7 @@ end
 
 local function options(...)
   local o, words, given = command.parse(DECLARED, 1, 1, ...)
-  if not o.num_processes then usage "--num-processes is missing: for how many ranks" end
+  if not o.num_processes then usage "--num-processes N is missing; give the number of ranks to plan for" end
   local refused = runs.refuse(o.num_processes, o.num_machines)
   if refused then usage("%s", refused) end
   if given.bandwidth and o.num_machines == 1 then command.no_effect(NAME, "--bandwidth", "on one machine; add --num-machines") end

@@ -38,6 +38,6 @@ return function(...)
     io.stdout:write(("  %s  %s%s\n"):format(why and "FAIL" or "ok  ", first.name, why and ": " .. why or ""))
     good = good and not why
   end
-  io.stdout:write(good and "all is right\n" or "something is wrong\n")
+  io.stdout:write(good and "all checks passed\n" or "a check failed\n")
   return good
 end

@@ -5,7 +5,7 @@ local nn, optim, data = accel.nn, accel.optim, accel.data
 local checks = {}
 local function check(name, fn) checks[#checks + 1] = { name, fn } end
 
-check("ranks know their places", function(a)
+check("rank numbers", function(a)
   local rank, n = a.process_index, a.num_processes
   local all = accel.accelerator.gather_object { { rank, n } }
   for i, each in ipairs(all) do assert(each[1] == i - 1 and each[2] == n, "ranks disagree on their number") end
@@ -31,7 +31,7 @@ check("uneven tensors and objects", function(a)
   assert(#parts == n and parts[rank + 1] == "rank " .. rank, "objects are out of order")
 end)
 
-check("loaders share the data out", function(a)
+check("loaders divide the data", function(a)
   local n = a.num_processes
   local set = data.TensorDataset(accel.arange(8 * n + 3))
   local loader = a:prepare(data.DataLoader { dataset = set, batch_size = 2 })
@@ -47,7 +47,7 @@ check("loaders share the data out", function(a)
   assert(count == 8 * n + 3, ("%d of %d items were seen"):format(count, 8 * n + 3))
 end)
 
-check("lower precision is near", function()
+check("lower precision is close to f32", function()
   local x, y = accel.randn(16, 32), accel.randn(32, 16)
   local exact = x:matmul(y)
   local _ <close> = accel.autocast { dtype = "bf16" }
@@ -72,7 +72,7 @@ local function train(prepare, first, last, rows)
   return model
 end
 
-check("training on ranks is training on one", function(a)
+check("training gives the numbers of one rank", function(a)
   local rank, n = a.process_index, a.num_processes
   local rows = 4 * n
   local alone = train(function(m, o) return m, o, function(loss) loss:backward() end end, 1, rows, rows)
@@ -87,7 +87,7 @@ check("training on ranks is training on one", function(a)
   end
 end)
 
-check("inputs are split between ranks", function(a)
+check("inputs split between ranks", function(a)
   local n = a.num_processes
   local list = {}
   for i = 1, 2 * n + 1 do list[i] = i end

@@ -56,11 +56,11 @@ return function(h, suites)
   end
   for _, n in ipairs { 2, 4 } do
     suites["comm_" .. n] = { group = "comm", run = ranks(n),
-      about = ("all-reduce of %d ranks beside gloo, Open MPI, a bare loop"):format(n) }
+      about = ("all-reduce of %d ranks against gloo, Open MPI, a bare loop"):format(n) }
   end
 
   -- Two ranks through a first barrier, beside one process that ends at once, and beside torchrun.
-  suites.launch = { about = "two ranks through a barrier, beside torchrun", run = function()
+  suites.launch = { about = "two ranks through a barrier against torchrun", run = function()
     local exe = h.quote(h.exe) .. " -e " .. h.quote "require('accel').dist.barrier()"
     local sides = {
       { name = "one", command = h.timed(exe) },

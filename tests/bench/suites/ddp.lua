@@ -7,7 +7,7 @@ return function(h, suites)
       h.quote(h.here .. "/sides/ddp_step.lua"), size, h.quick and " --steps 1" or "")
   end
 
-  suites.ddp = { about = "step of a GPT-2 on 2 ranks beside no_sync and the bare model", run = function()
+  suites.ddp = { about = "GPT-2 step on 2 ranks against no_sync and the bare model", run = function()
     local threads = math.max(1, math.min(h.options.threads, h.cores // 2))
     for _, size in ipairs(h.quick and { "small" } or { "small", "124M" }) do
       local got = h.alternate({ { name = "accel", command = step(2, size, threads) } }).accel

@@ -52,6 +52,6 @@ return function(h, suites)
   end
   for _, dtype in ipairs { "f32", "bf16" } do
     suites["gemm_" .. dtype] = { group = "gemm", run = one(dtype),
-      about = ("matrix products of GPT-2 124M, %s, beside the peak"):format(dtype) }
+      about = ("matrix products of GPT-2 124M, %s, against the peak"):format(dtype) }
   end
 end

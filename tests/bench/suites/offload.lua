@@ -14,7 +14,7 @@ return function(h, suites)
     h.row { what = what, unit = unit, ours = ours, peers = { [name] = theirs }, higher = higher, goal = ratio and { ratio = ratio } }
   end
 
-  suites.offload_disk = { group = "offload", about = "a tier of files beside the disk itself", run = function()
+  suites.offload_disk = { group = "offload", about = "a tier of files against the disk itself", run = function()
     local folder = children.folder()
     local sides = { h.accel("offload.lua", ("--folder %s --disk"):format(h.quote(folder))) }
     local tool, no_tool = h.compile("disk.c", "cc", "-O2")

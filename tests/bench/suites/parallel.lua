@@ -22,7 +22,7 @@ return function(h, suites)
   for _, n in ipairs { 2, 4 } do
     for _, size in ipairs { "char", "small", "124M" } do
       suites[("parallel_%s_%d"):format(size:lower(), n)] = { group = "parallel_" .. n,
-        about = ("step of a GPT-2 that %d ranks hold together, beside torch's"):format(n), run = function()
+        about = ("step of a GPT-2 that %d ranks hold together against torch's"):format(n), run = function()
           local used = h.quick and "char" or size
           local python, why = h.python()
           if not python and h.wants_peers() then h.skip("torch", why) end

@@ -27,7 +27,7 @@ return function(h, suites)
 
   for _, size in ipairs { "small", "124M" } do
     local name, shown = size:lower(), h.quick and "small" or size
-    suites["shard_" .. name] = { group = "shard", about = "step of a GPT-2 at ZeRO's stages, 2 ranks, beside DDP", run = function()
+    suites["shard_" .. name] = { group = "shard", about = "step of a GPT-2 at ZeRO's stages, 2 ranks, against DDP", run = function()
       local got = h.alternate { { name = "accel", command = ours(shown, 2) } }
       h.line(("GPT-2 %s B2 T64, DDP"):format(size), "ms", got.accel.ddp)
       for stage = 1, 3 do
@@ -39,7 +39,7 @@ return function(h, suites)
       h.line("  stage 2, hidden reductions", "%", percent(got.accel.inside), nil, { least = 70 })
     end }
 
-    suites["fsdp2_" .. name] = { group = "shard", about = "step and memory of a GPT-2 at stage 3 beside FSDP2", run = function()
+    suites["fsdp2_" .. name] = { group = "shard", about = "step and memory of a GPT-2 at stage 3 against FSDP2", run = function()
       local got = h.alternate(with_fsdp2({ { name = "accel", command = ours(shown, 2, " --only zero3") } }, shown))
       h.row { what = ("GPT-2 %s B2 T64, stage 3"):format(size), unit = "ms", ours = got.accel.step,
         peers = { fsdp2 = got.fsdp2 and got.fsdp2.step }, goal = { ratio = 3 } }
@@ -49,7 +49,7 @@ return function(h, suites)
     end }
   end
 
-  suites.offload_step = { group = "offload", about = "step of a GPT-2 with states in host memory, beside FSDP2", run = function()
+  suites.offload_step = { group = "offload", about = "step of a GPT-2 with states in host memory against FSDP2", run = function()
     local size = h.quick and "small" or "124M"
     local got = h.alternate(with_fsdp2({ { name = "accel", command = ours(size, 2, " --only offload") },
       { name = "alone", command = ours(size, 1, " --only offload") } }, size, " --offload"))

@@ -61,7 +61,7 @@ do -- show
   gives("show checkpoints/checkpoint_1 model", 0, "w +f32 +%(2, 3%) +24 bytes", "n +i64 +%(%) +8 bytes")
   gives("show checkpoints/checkpoint_1 scheduler.accel", 0, "name = \"x20\"")
   gives("show checkpoints/checkpoint_1 optimizer", 1, "has no object and no file 'optimizer'")
-  gives("show checkpoints", 1, "not a checkpoint: it has no MANIFEST.json")
+  gives("show checkpoints", 1, "not a checkpoint: it has no MANIFEST.json; the newest checkpoint in it is checkpoints/")
   gives("show", 2, "needs CHECKPOINT")
   assert(accel.json.decode((run "show --json checkpoints/checkpoint_1")).state.step == 20)
 end

@@ -14,7 +14,7 @@ end
 
 local text, status = run "test"
 assert(status == 0, text)
-assert(text:find("2 ranks\n", 1, true) and text:find("all is right", 1, true) and not text:find("FAIL", 1, true), text)
+assert(text:find("2 ranks\n", 1, true) and text:find("all checks passed", 1, true) and not text:find("FAIL", 1, true), text)
 assert(select(2, text:gsub("  ok    ", "")) >= 7, text)
 
 local file = assert(io.open(root .. "/c.yaml", "w"))
