@@ -140,7 +140,7 @@ static ac_status run_script(ac_host *h, const app_options *o, ac_err *e) {
  * counts. */
 static ac_status run_profiled(ac_host *h, const app_options *o, char **text, ac_err *e) {
   static const char begin[] = "require('accel.profiler.whole').begin()",
-                    end[] = "require('accel.profiler.whole').finish()";
+                    end[] = "if not require('accel.profiler.whole').finish() then os.exit(1) end";
   ac_err ignored;
   AC_TRY(ac_host_run_string(h, begin, "accel-run", 0, NULL, e));
   const ac_status st = run_script(h, o, e);

@@ -18,9 +18,10 @@ function M.begin()
   prof.max_spans, prof.whole = MOST, M
   prof:start()
   real_exit = os.exit
-  rawset(os, "exit", function(...)
-    M.finish()
-    return real_exit(...)
+  rawset(os, "exit", function(code, ...)
+    local written = M.finish()
+    if not written and (code == nil or code == true or code == 0) then code = 1 end
+    return real_exit(code, ...)
   end)
 end
 
@@ -30,10 +31,12 @@ function M.yield()
   M.finish()
 end
 
---- Ends, after the script or when it failed: writes the trace and lists the most expensive ops.
+--- Ends, after the script or when it failed: writes the trace and lists the most expensive ops. Returns false if the trace could not be
+--- written, which makes the exit status 1.
+---@return boolean
 function M.finish()
   local ended = prof
-  if not ended then return end
+  if not ended then return true end
   prof = nil
   rawset(os, "exit", real_exit)
   ended:stop()
@@ -46,13 +49,14 @@ function M.finish()
   local ok, why = ended:export_chrome_trace(path, { add = true, clock_offset = offset })
   if not ok then
     io.stderr:write("accel-run: --profile: ", why, "\n")
-    return
+    return false
   end
-  if ranks.rank() ~= 0 then return end
+  if ranks.rank() ~= 0 then return true end
   local terminal = require "accel.util.terminal"
   io.stderr:write(ended:key_averages():table { sort_by = "self_cpu_time_total", row_limit = 15, header = "rank 0",
     width = terminal.interactive(2) and terminal.width() or nil })
   say("the trace is in %s; open it with ui.perfetto.dev", path)
+  return true
 end
 
 return M

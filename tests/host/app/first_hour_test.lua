@@ -83,6 +83,15 @@ do -- outputs are checked before the work
   end
   gives("--profile trace.json plain.lua", 0, "the trace is in trace.json")
   gives("--profile trace.json plain.lua", 0, "the trace is in trace.json")
+  -- a trace that does not fit makes the status 1, also of a script that ends itself
+  write("many.lua", "local a = require 'accel' for _ = 1, 300 do a.ones(3):sum() end print 'ran' if arg[1] then os.exit(tonumber(arg[1])) end")
+  for words, status in pairs { [""] = 1, ["0"] = 1, ["3"] = 3 } do
+    local command = ("cd '%s' && ulimit -f 8 && '%s' --profile big.json many.lua %s 2>&1"):format(root, accel.process.program(), words)
+    local pipe = assert(io.popen(command))
+    local text = pipe:read "a"
+    local _, _, got = pipe:close()
+    assert(got == status and text:find("ran", 1, true) and text:find("--profile: big.json: ", 1, true), ("%s: status %d\n%s"):format(words, got, text))
+  end
   write("file", "")
   local writable = require "accel.util.writable"
   local ok, why = writable.folder(root .. "/file/below")
