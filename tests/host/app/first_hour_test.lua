@@ -90,7 +90,8 @@ do -- outputs are checked before the work
     local pipe = assert(io.popen(command))
     local text = pipe:read "a"
     local _, _, got = pipe:close()
-    assert(got == status and text:find("ran", 1, true) and text:find("--profile: big.json: ", 1, true), ("%s: status %d\n%s"):format(words, got, text))
+    local told = text:find("ran", 1, true) and text:find("--profile: big.json: ", 1, true)
+    assert(got == status and told, ("%s: status %d\n%s"):format(words, got, text))
   end
   write("file", "")
   local writable = require "accel.util.writable"
