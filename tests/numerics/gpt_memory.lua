@@ -22,6 +22,7 @@ for step = 1, 8 do -- six are measured: where collections fall differs from step
   opt:step()
   opt:zero_grad()
 end
+assert(not package.loaded["accel.util.checked_faults"], "a check of arguments took the way of errors")
 local m = accel.mem_stats(device)
 collectgarbage()
 collectgarbage()

@@ -39,7 +39,7 @@ local objects = setmetatable({}, { __mode = "k", __index = function(t, meta)
 end })
 
 -- Metatables of the objects that have a method -> true: those of its class and the classes below it, and of any other class that took
--- the function over. One look-up tells `object:method()` from `object.method()`.
+-- the function over. One look-up tells `object:method()` from `object.method()`. The classes themselves are metatables: `Class:extend()`.
 local function owners_of(cls, name, f)
   return setmetatable({}, { __mode = "k", __index = function(t, meta)
     local owner = class_of_metatable(meta)
@@ -181,7 +181,7 @@ function M.wrap(f, who, of_class, base, cls)
     local param = params[name]
     local code = param and condition(annotations.kind(param), param.optional)
     if name == "self" and not of_class then
-      code = owners and "_owners[_getmetatable(V)]" or '_type(V) == "table" or _type(V) == "userdata"'
+      code = owners and "_owners[_getmetatable(V)] or _owners[V]" or '_type(V) == "table" or _type(V) == "userdata"'
     end
     if code then
       lines[#lines + 1] = ("if not (%s) then return _bad(%d, ARGS) end"):format(code:gsub("%f[%w]V%f[%W]", name), i)
