@@ -43,9 +43,9 @@ end
 
 ---@param positions integer[]
 function TensorDataset:get_batch(positions)
-  local ids = {}
+  local ids, n, integer = {}, self.n, math.type
   for k, i in ipairs(positions) do
-    self:check_position(i)
+    if integer(i) ~= "integer" or i < 1 or i > n then self:check_position(i) end -- the check of its object costs more than the loop
     ids[k] = i - 1
   end
   local batch = {}

@@ -87,7 +87,7 @@ function Blockwise:make_state(p, group)
 end
 
 --- The rule's numbers, from the group's options.
-function Blockwise:numbers_of(group)
+function Blockwise:numbers_of(group, step_group) -- luacheck: ignore step_group
   local betas = group.betas or {}
   return { beta1 = betas[1] or 0, beta2 = betas[2] or 0, beta3 = betas[3] or 0, alpha = group.alpha or 0, eps = group.eps or 0 }
 end

@@ -176,7 +176,10 @@ function M.wrap(f, who, of_class, base, cls)
   if next(params) == nil and open and not owners then return f end
   local lines, nested, bound = {}, {}, {}
   if owners then nested[1], bound[1] = owners, "_owners" end
-  if not open then lines[1] = "if _1 ~= nil or _2 ~= nil or _3 ~= nil then _surplus(_1, _2, _3) end" end
+  local more_than = {} -- an override may get as many arguments as the method of the base class takes
+  local room = type(base) == "function" and debug.getinfo(M.original(base), "u").nparams - #names or 0
+  for i = math.max(1, room + 1), open and 0 or 3 do more_than[#more_than + 1] = ("_%d ~= nil"):format(i) end
+  if #more_than > 0 then lines[1] = ("if %s then _surplus(_1, _2, _3) end"):format(table.concat(more_than, " or ")) end
   for i, name in ipairs(names) do
     local param = params[name]
     local code = param and condition(annotations.kind(param), param.optional)

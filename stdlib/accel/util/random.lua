@@ -23,23 +23,30 @@ function Random:init(seed, stream)
   self.state = mix(mix(seed or 0) + (stream or 0) * 0x9e3779b97f4a7c15)
 end
 
---- 64 random bits as an integer.
-function Random:bits()
+-- The loops below call these: a method checks its object at every call.
+local function bits(self)
   self.state = self.state + 0x9e3779b97f4a7c15
   return mix(self.state)
 end
 
+local function below(self, n)
+  local limit = math.maxinteger - math.maxinteger % n
+  local x
+  repeat x = bits(self) >> 1 until x < limit
+  return x % n
+end
+
+--- 64 random bits as an integer.
+function Random:bits() return bits(self) end
+
 --- A float in [0, 1).
-function Random:uniform() return (self:bits() >> 11) * 0x1p-53 end
+function Random:uniform() return (bits(self) >> 11) * 0x1p-53 end
 
 --- An integer in 0 .. n-1, without bias.
 ---@param n integer above 0
 function Random:below(n)
   if n <= 0 then raise("Random:below: n must be positive, got %s", tostring(n)) end
-  local limit = math.maxinteger - math.maxinteger % n
-  local x
-  repeat x = self:bits() >> 1 until x < limit
-  return x % n
+  return below(self, n)
 end
 
 --- Shuffles the first n entries of list in place (Fisher-Yates).
@@ -47,7 +54,7 @@ end
 ---@param n? integer [#list]
 function Random:shuffle(list, n)
   for i = n or #list, 2, -1 do
-    local j = self:below(i) + 1
+    local j = below(self, i) + 1
     list[i], list[j] = list[j], list[i]
   end
   return list

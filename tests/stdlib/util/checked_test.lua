@@ -68,3 +68,32 @@ assert(#accel.data.DataLoader { dataset = accel.data.TensorDataset(accel.ones(4,
 
 -- ops have checks of their own: the functions of C stay as they are
 assert(nn.functional.relu == accel.relu and nn.functional.cross_entropy == accel.cross_entropy)
+
+-- right calls of the library do not go the way of errors, at each step of each rank
+do
+  local faults = require "accel.util.checked_faults"
+  local handle, surplus, slow = faults.handle, faults.surplus, {}
+  faults.handle = function(whole, f, who, ...)
+    slow[#slow + 1] = who
+    return handle(whole, f, who, ...)
+  end
+  faults.surplus = function(who, ...)
+    slow[#slow + 1] = who
+    return surplus(who, ...)
+  end
+  local optim = accel.optim
+  for _, name in ipairs { "SGD", "Adam", "AdamW", "Adafactor", "AdamW8bit", "Lion8bit", "Rprop", "NAdam" } do
+    local model = nn.Linear(8, 1)
+    local optimizer = optim[name](model:parameters(), { lr = 1e-3 })
+    local schedules = optim.lr_scheduler
+    local schedule = name == "SGD" and schedules.CosineAnnealingLR(optimizer, 10) or schedules.LambdaLR(optimizer, function() return 1 end)
+    for batch in accel.data.DataLoader(accel.data.TensorDataset(accel.ones(16, 8)), { batch_size = 4, shuffle = true })() do
+      model(batch[1]):sum():backward()
+      optimizer:step()
+      schedule:step()
+      optimizer:zero_grad()
+    end
+  end
+  faults.handle, faults.surplus = handle, surplus
+  assert(#slow == 0, table.concat(slow, " "))
+end

@@ -60,7 +60,7 @@ end
 --- The momentum (or first beta) of a group after `step` steps, nil to leave it alone. Schedules that cycle it
 --- define this.
 ---@param step integer steps taken
----@param group table parameter group
+---@param group integer position of the group
 ---@return number?
 function LRScheduler:momentum(step, group) -- luacheck: ignore
   return nil
