@@ -1,6 +1,7 @@
 /* Insides of the launcher: the plan of a job, its ranks, their output.
  *
  *   launch.c     options, the environment of ranks, attempts (restarts)
+ *   plan.c       numbers of ranks and machines, options of elastic jobs
  *   topology.c   which CPUs there are, and who gets which
  *   spawn.c      fork and exec of one rank
  *   front.c      the prompt of a REPL over the ranks, and the sockets between them
@@ -157,6 +158,12 @@ typedef struct aci_job {
   aci_elastic elastic;
   struct aci_agent *agent; /* of an elastic job of several machines. NULL: none */
 } aci_job;
+
+/* ---- plan.c ---- */
+/* Ranks and machines, from the options. */
+ac_status aci_plan_ranks(aci_job *j, int cores, ac_err *e);
+/* The options of an elastic job, and the ranks of each machine. */
+ac_status aci_plan_check(const ac_launch_options *o, const ac_params *params, ac_err *e);
 
 /* ---- spawn.c ---- */
 /* Starts local rank r: environment, pipes, log file, process. */

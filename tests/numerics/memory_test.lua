@@ -22,8 +22,8 @@ for _, size in ipairs { "small", "medium" } do
   for _, dtype in ipairs { "f32", "bf16" } do
     local peak, live, heap = child("", "cpu", dtype, size)
     -- Collections come after results of a multiple of it: modules that a step does not need must not be in it.
-    -- About 180 KiB are the checks of arguments, a stand-in for each public function and method.
-    assert(heap <= 896, ("Lua's heap of a step has %d KiB"):format(heap))
+    -- About 170 KiB are the checks of arguments, a stand-in for each public function and method.
+    assert(heap <= 864, ("Lua's heap of a step has %d KiB"):format(heap))
     local predicted = child("", "meta", dtype, size)
     local exact, exact_live = child("ACCEL_GC=exact", "cpu", dtype, size)
     local what = size .. " " .. dtype

@@ -153,4 +153,17 @@ function M.rows(x, order)
   return x:expand(shape):gather(-2, order:unsqueeze(-1):expand(shape))
 end
 
+--- Raises if the loss depends on the phases of vectors, which are free: part, V^H dV, has an imaginary diagonal then. Waits for the device.
+---@param who string
+---@param part accel.Tensor complex
+---@param instead string what the loss may use
+function M.check_phases(who, part, instead)
+  if part.device:find "^meta" or part:numel() == 0 then return end
+  local most = part:abs():amax():item()
+  local phase = part:diagonal(0, -2, -1):imag():abs():amax():item()
+  if phase > (part.dtype == "c64" and 1e-4 or 1e-6) * math.max(1, most) then
+    raise("%s: the loss depends on the phases of the vectors, which are free; use %s", who, instead)
+  end
+end
+
 return M

@@ -16,16 +16,6 @@ local function eye_of(x, n) return common.eye(x:real(), n) end
 --- X - X^H.
 local function skew(x) return x - mH(x) end
 
---- Raises if a loss depends on what is free: part has an imaginary diagonal then.
-local function check_phases(who, part)
-  if part.device:find "^meta" or part:numel() == 0 then return end
-  local most = part:abs():amax():item()
-  local phase = part:diagonal(0, -2, -1):imag():abs():amax():item()
-  if phase > (part.dtype == "c64" and 1e-2 or 1e-6) * math.max(1, most) then
-    raise("%s: the loss depends on the phases of the vectors, which are free; use their magnitudes or products such as U Vh", who)
-  end
-end
-
 -- dA = V (diag(dw) + skew(V^H dV) / 2 / E) V^H with E_ij = w_j - w_i, as of the real op.
 local Eigh = accel.Function {
   name = "linalg.eigh",
@@ -42,7 +32,7 @@ local Eigh = accel.Function {
     local H = mH(V)
     if not dV then return (V * dw:unsqueeze(-2)):matmul(H) end
     local eye, t = eye_of(V, V.shape[V.ndim]), H:matmul(dV)
-    check_phases("linalg.eigh", t)
+    common.check_phases("linalg.eigh", t, "their magnitudes or products such as V V^H")
     local inner = skew(t) * (0.5 * (1 - eye) / (w:unsqueeze(-2) - w:unsqueeze(-1) + eye))
     if dw then inner = inner + dw:unsqueeze(-1) * eye end
     return V:matmul(inner:matmul(H))
@@ -68,7 +58,7 @@ local Svd = accel.Function {
     local gap = row * row - column * column + eye
     local u = dU and skew(mH(U):matmul(dU))
     local v = dVh and skew(Vh:matmul(mH(dVh)))
-    check_phases("linalg.svd", u and v and u + v or u or v)
+    common.check_phases("linalg.svd", u and v and u + v or u or v, "their magnitudes or products such as U Vh")
     local inner = u and u * row
     if v then inner = inner and inner + v * column or v * column end
     inner = inner / gap * (1 - eye)

@@ -34,11 +34,7 @@ local Eig = accel.Function {
     local eye = common.eye(V:real(), n)
     if dV then
       local t = H:matmul(dV)
-      local phase = t:imag():diagonal(0, -2, -1):abs():amax()
-      local most = t:abs():amax()
-      if not t.device:find "^meta" and phase:item() > 1e-6 * math.max(1, most:item()) * (V.dtype == "c64" and 1e2 or 1) then
-        raise("linalg.eig: the loss depends on the phases of the eigenvectors, which are free; use their magnitudes, or linalg.eigvals")
-      end
+      common.check_phases("linalg.eig", t, "their magnitudes, or linalg.eigvals")
       local scale = t:real():diagonal(0, -2, -1):unsqueeze(-2)
       local gap = (w:unsqueeze(-2) - w:unsqueeze(-1)):conj() + eye -- 1 on the diagonal, which counts no part
       inner = (t - H:matmul(V) * scale) / gap * (1 - eye)

@@ -55,7 +55,7 @@ do -- the gradients of both orders
   end, { x }, { atol = 1e-3, rtol = 1e-3 }))
   local _, v = L.eig(x)
   local loss = v:real():sum()
-  says("the loss depends on the phases of the eigenvectors", loss.backward, loss)
+  says("the loss depends on the phases of the vectors", loss.backward, loss)
 end
 
 -- complex matrices: factors give the matrix again, and inverses the identity
